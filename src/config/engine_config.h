@@ -1,0 +1,46 @@
+// What the command line asked for, after defaults. Filled by apps/, const after start.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/parallel_config.h"
+
+namespace tutti {
+
+struct SchedulerConfig {
+  int64_t max_num_batched_tokens = 2048;
+  int64_t max_num_seqs = 256;
+  int64_t max_model_len = 0;             // resolved before start
+  bool enable_chunked_prefill = true;
+  int64_t long_prefill_token_threshold = 0;  // 0 = none: the most prompt tokens one request gets in a step
+  bool priority_policy = false;          // --scheduling-policy priority
+  int64_t max_queue_size = 4096;         // waiting requests before 429
+};
+
+struct CacheConfig {
+  int64_t block_size = 16;
+  bool enable_prefix_caching = true;
+  double gpu_memory_utilization = 0.92;
+  std::optional<int64_t> kv_cache_memory_bytes;  // --kv-cache-memory-bytes; on the CPU 4 GiB unless said
+  std::optional<int64_t> num_blocks_override;    // --num-gpu-blocks-override
+  std::string kv_cache_dtype = "auto";           // auto = float32 on the CPU, bfloat16 on a GPU
+};
+
+struct EngineConfig {
+  std::string model;                     // as typed
+  std::string model_path;                // folder or file
+  std::vector<std::string> served_model_names;
+  std::string load_format = "auto";
+  std::string dtype = "auto";
+  uint64_t seed = 0;
+  ParallelConfig parallel;
+  SchedulerConfig scheduler;
+  CacheConfig cache;
+  int cpu_threads = 0;                   // of one rank; 0 = cores of the node / its ranks
+  double collective_timeout_s = 10.0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,66 @@
+// The operations a model is made of. Each checks its shapes once and calls the kernel of the context's device and the
+// tensors' types. Activations are F32 on the CPU, BF16 or F16 on a GPU. Outputs are tensors that the caller provides;
+// nothing is allocated but scratch from the context's arena. Called by the rank's worker thread.
+//
+// On the CPU every op is row-invariant: the bits of a row do not depend on the other rows, the batch or the threads.
+#pragma once
+
+#include <span>
+
+#include "config/model_config.h"
+#include "ops/attention.h"
+#include "ops/context.h"
+#include "ops/packed_weight.h"
+#include "tensor/tensor.h"
+
+namespace tutti::ops {
+
+// Repacks a weight [out_features, in_features], given as pieces whose rows are stacked (q, k and v; gate and up), into
+// the layout that linear() reads fastest on this device and processor. Pieces may be strided views of mapped files and
+// may differ in type; `in_features` is the same in all. Throws DeviceError when memory is short, ConfigError when a
+// type has no kernel.
+PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
+
+// out[t] = table[ids[t] - vocab_begin], zeros for ids outside [vocab_begin, vocab_begin + rows).
+// ids I32 [num_tokens], table [rows, hidden_size], out [num_tokens, hidden_size]
+void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
+
+// out = x W^T (+ bias).  x [num_tokens, in_features], out [num_tokens, out_features], bias F32 [out_features] or undefined
+void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
+
+// out = silu(x Wg^T) * (x Wu^T), `w` packed from the pieces {gate, up} of equal size.
+// x [num_tokens, hidden_size], out [num_tokens, intermediate_size]
+void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out);
+
+// out = x / sqrt(mean(x^2) + eps) * weight over the last dimension (arXiv:1910.07467). x and out [..., hidden_size],
+// may be the same; weight F32 [hidden_size]
+void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out);
+
+// residual += delta; out = rms_norm(residual).  All [num_tokens, hidden_size]
+void add_rms_norm(const Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& weight, double eps, const Tensor& out);
+
+// x += y, same shape.
+void add(const Context& ctx, const Tensor& x, const Tensor& y);
+
+// Rotates the first 2 * cos_sin.size(2) elements of every head in place (arXiv:2104.09864).
+// x [num_tokens, num_heads, head_dim] (rows may be strided), positions I32 [num_tokens],
+// cos_sin F32 [max_positions, 2, rotary_dim / 2]: cosines, then sines
+void rope(const Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& cos_sin, RopeLayout layout);
+
+// Writes the step's keys and values into their slots.  k and v [num_tokens, num_kv_heads, head_dim] (rows strided)
+void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache);
+
+struct AttentionParams {
+  double scale = 1.0;
+  int64_t sliding_window = 0;  // 0 = all; else a token sees itself and the sliding_window - 1 before it
+  double soft_cap = 0.0;       // 0 = none; else scores = cap * tanh(scores / cap)
+};
+
+// Causal attention over the paged cache.  q and out [num_tokens, num_heads, head_dim] (rows of q strided)
+void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
+                     const AttentionParams& params, const Tensor& out);
+
+// out[i] = x[rows[i]].  rows I32 [n], x [num_tokens, hidden_size], out [n, hidden_size]
+void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
+
+}  // namespace tutti::ops
