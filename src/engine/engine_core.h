@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,23 +66,37 @@ class EngineCore {
 
  private:
   struct Command;
-  bool take_commands(Deadline deadline);
+  void take_commands(Deadline deadline);
   void apply(Command& command);
-  void submit_step();
-  void finish_step();
-  void fail_all(const std::string& message);
+  void step();
+  void hand_out();
+  void fail(const std::string& message);
+  void finish_run();
+  void record(const ModelRunnerOutput& output, Clock::time_point begin, Clock::time_point end);
   void publish_stats();
 
   const EngineConfig config_;
+  const std::vector<int32_t> eos_token_ids_;
   Executor& executor_;
-  OutputSink sink_;
-  std::unique_ptr<Scheduler> scheduler_;
+  const OutputSink sink_;
+  const int max_steps_in_flight_;
   Queue<Command> commands_;
-  std::atomic<int64_t> queued_{0};   // requests not yet running, for the bound
+  std::atomic<int64_t> num_queued_{0};  // waiting and not yet taken in, for the bound
   std::atomic<bool> draining_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> broken_{false};
+
+  // Engine thread only.
+  std::unique_ptr<Scheduler> scheduler_;
   int steps_in_flight_ = 0;
+  int64_t steps_ = 0;
+  double step_seconds_ = 0.0;
+  double compute_seconds_ = 0.0;
+  double comm_seconds_ = 0.0;
+  double host_seconds_ = 0.0;
+  int64_t comm_bytes_ = 0;
+  int slowest_rank_ = 0;
+
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
 };

@@ -13,7 +13,8 @@ namespace tutti {
 // What the ranks can hold, known after they have loaded.
 struct ExecutorInfo {
   int64_t num_kv_blocks = 0;   // the smallest rank's
-  int max_steps_in_flight = 2; // one computing, one sent ahead; with pipeline stages one more for each
+  int pipeline_stages = 1;
+  int max_steps_in_flight = 2;  // one computing and one sent ahead; with pipeline stages, one for each
 };
 
 class Executor {

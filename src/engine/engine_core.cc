@@ -1,0 +1,197 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/scheduler.h"
+
+namespace tutti {
+namespace {
+
+// The last resort against a silent executor; ranks and links have far shorter deadlines of their own.
+constexpr auto kStepTimeout = std::chrono::seconds(300);
+// How long an idle engine sleeps before it looks at drain and stop again.
+constexpr auto kIdleWait = std::chrono::milliseconds(100);
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+Scheduler::Options scheduler_options(const EngineConfig& config, const ExecutorInfo& info) {
+  return {.scheduler = config.scheduler,
+          .block_size = config.cache.block_size,
+          .enable_prefix_caching = config.cache.enable_prefix_caching,
+          .num_kv_blocks = info.num_kv_blocks,
+          .look_ahead = info.pipeline_stages == 1 && info.max_steps_in_flight > 1,
+          .pipeline_stages = info.pipeline_stages};
+}
+
+}  // namespace
+
+struct EngineCore::Command {
+  std::optional<EngineRequest> add;
+  RequestId abort = 0;
+};
+
+EngineCore::EngineCore(const EngineConfig& config, std::vector<int32_t> eos_token_ids, Executor& executor, OutputSink sink)
+    : config_(config),
+      eos_token_ids_(std::move(eos_token_ids)),
+      executor_(executor),
+      sink_(std::move(sink)),
+      max_steps_in_flight_(executor.info().max_steps_in_flight),
+      scheduler_(std::make_unique<Scheduler>(scheduler_options(config, executor.info()))) {
+  publish_stats();
+}
+
+EngineCore::~EngineCore() = default;
+
+bool EngineCore::add_request(EngineRequest request) {
+  if (draining_ || stopping_ || broken_) return false;
+  if (num_queued_.load() >= config_.scheduler.max_queue_size) return false;
+  ++num_queued_;
+  if (!request.sampling.ignore_eos) {
+    auto& stops = request.sampling.stop_token_ids;
+    stops.insert(stops.end(), eos_token_ids_.begin(), eos_token_ids_.end());
+  }
+  return commands_.push(Command{.add = std::move(request)});
+}
+
+void EngineCore::abort(RequestId id) { commands_.push(Command{.abort = id}); }
+
+void EngineCore::drain() { draining_ = true; }
+
+void EngineCore::stop() { stopping_ = true; }
+
+void EngineCore::apply(Command& command) {
+  if (command.add) {
+    if (broken_ || stopping_) {
+      sink_({TokenOutput{.id = command.add->id, .finish_reason = FinishReason::kError, .error = stats().error}});
+    } else {
+      scheduler_->add(std::move(*command.add));
+    }
+  } else {
+    scheduler_->abort(command.abort);
+  }
+}
+
+void EngineCore::take_commands(Deadline deadline) {
+  auto command = commands_.pop(deadline);
+  while (command) {
+    apply(*command);
+    command = commands_.try_pop();
+  }
+  num_queued_ = scheduler_->num_waiting() + static_cast<int64_t>(commands_.size());
+}
+
+void EngineCore::run() {
+  while (!stopping_) {
+    const bool idle = !scheduler_->has_requests() && steps_in_flight_ == 0;
+    if (idle && draining_ && commands_.size() == 0) break;
+    take_commands(Deadline::after(idle ? std::chrono::nanoseconds(kIdleWait) : std::chrono::nanoseconds(0)));
+    try {
+      step();
+    } catch (const Error& e) {
+      fail(e.what());
+    }
+    hand_out();
+  }
+  finish_run();
+}
+
+// One turn: keep the executor's queue full, then take the oldest answer.
+void EngineCore::step() {
+  const auto begin = Clock::now();
+  while (!broken_ && steps_in_flight_ < max_steps_in_flight_) {
+    SchedulerOutput next = scheduler_->schedule();
+    if (next.scheduled.empty()) break;
+    executor_.submit(next);
+    ++steps_in_flight_;
+  }
+  const auto submitted = Clock::now();
+  host_seconds_ += seconds_between(begin, submitted);
+  if (steps_in_flight_ == 0) return;
+  const ModelRunnerOutput output = executor_.wait(Deadline::after(kStepTimeout));
+  --steps_in_flight_;
+  const auto answered = Clock::now();
+  scheduler_->update(output);
+  host_seconds_ += seconds_between(answered, Clock::now());
+  record(output, begin, answered);
+}
+
+void EngineCore::hand_out() {
+  auto outputs = scheduler_->take_outputs();
+  publish_stats();
+  if (!outputs.empty()) sink_(std::move(outputs));
+}
+
+// The cluster is lost: nobody waits for an answer that cannot come.
+void EngineCore::fail(const std::string& message) {
+  log::error("{}", message);
+  broken_ = true;
+  steps_in_flight_ = 0;
+  {
+    std::lock_guard lock(stats_mutex_);
+    stats_.healthy = false;
+    stats_.error = message;
+  }
+  scheduler_->abort_all(FinishReason::kError, message);
+}
+
+void EngineCore::finish_run() {
+  while (steps_in_flight_ > 0 && !broken_) {
+    try {
+      scheduler_->update(executor_.wait(Deadline::after(kStepTimeout)));
+      --steps_in_flight_;
+    } catch (const Error& e) {
+      fail(e.what());
+    }
+  }
+  stopping_ = true;
+  take_commands(Deadline::after(std::chrono::nanoseconds(0)));
+  scheduler_->abort_all(FinishReason::kAbort, "the server is shutting down");
+  hand_out();
+  commands_.close();
+}
+
+void EngineCore::record(const ModelRunnerOutput& output, Clock::time_point begin, Clock::time_point end) {
+  ++steps_;
+  step_seconds_ += seconds_between(begin, end);
+  const auto slowest = std::max_element(output.timings.begin(), output.timings.end(), [](const auto& a, const auto& b) {
+    return a.compute_us < b.compute_us;
+  });
+  if (slowest == output.timings.end()) return;
+  slowest_rank_ = slowest->rank;
+  compute_seconds_ += slowest->compute_us * 1e-6;
+  comm_seconds_ += slowest->comm_us * 1e-6;
+  comm_bytes_ += slowest->comm_bytes;
+}
+
+void EngineCore::publish_stats() {
+  const Scheduler::Counters& counters = scheduler_->counters();
+  std::lock_guard lock(stats_mutex_);
+  stats_.num_running = scheduler_->num_running();
+  stats_.num_waiting = scheduler_->num_waiting();
+  stats_.kv_blocks_total = scheduler_->pool().num_blocks();
+  stats_.kv_blocks_used = scheduler_->pool().num_used();
+  stats_.num_preemptions = counters.num_preemptions;
+  stats_.prompt_tokens = counters.prompt_tokens;
+  stats_.generation_tokens = counters.generation_tokens;
+  stats_.prefix_cache_queries = counters.prefix_cache_queries;
+  stats_.prefix_cache_hits = counters.prefix_cache_hits;
+  stats_.steps = steps_;
+  stats_.step_seconds = step_seconds_;
+  stats_.compute_seconds = compute_seconds_;
+  stats_.comm_seconds = comm_seconds_;
+  stats_.host_seconds = host_seconds_;
+  stats_.comm_bytes = comm_bytes_;
+  stats_.slowest_rank = slowest_rank_;
+}
+
+EngineStats EngineCore::stats() const {
+  std::lock_guard lock(stats_mutex_);
+  return stats_;
+}
+
+}  // namespace tutti

@@ -1,0 +1,323 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tutti {
+
+struct Scheduler::Step {
+  SchedulerOutput output;
+  InFlight record;
+  int64_t budget = 0;
+  int64_t decode_rows_left = 0;  // bounds one micro-batch of a pipeline
+  bool preempted = false;
+  std::unordered_set<RequestId> placed;
+};
+
+Scheduler::Scheduler(const Options& options)
+    : options_(options), kv_(options.num_kv_blocks, options.block_size, options.enable_prefix_caching) {}
+
+Scheduler::~Scheduler() = default;
+
+Scheduler::Rank Scheduler::rank_of(const Request& request) const {
+  return {options_.scheduler.priority_policy ? request.spec.priority : 0, request.order};
+}
+
+Request* Scheduler::find(RequestId id) {
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? nullptr : it->second.get();
+}
+
+void Scheduler::add(EngineRequest spec) {
+  const RequestId id = spec.id;
+  CHECK(!requests_.contains(id));
+  auto request = std::make_unique<Request>();
+  request->tokens = spec.prompt_token_ids;
+  request->num_prompt_tokens = request->num_tokens();
+  request->order = next_order_++;
+  request->spec = std::move(spec);
+  Request& r = *requests_.emplace(id, std::move(request)).first->second;
+  waiting_.emplace(rank_of(r), &r);
+  const int64_t needed = kv_.blocks_for(r.num_prompt_tokens + 1);
+  if (needed > kv_.pool().num_blocks()) {
+    abort(id, FinishReason::kError,
+          "the prompt of " + std::to_string(r.num_prompt_tokens) + " tokens needs " + std::to_string(needed) +
+              " KV blocks, but the cache has " + std::to_string(kv_.pool().num_blocks()) +
+              ": shorten the prompt or give the cache more memory");
+    return;
+  }
+  kv_.extend_hashes(r);
+}
+
+void Scheduler::abort(RequestId id, FinishReason reason, const std::string& error) {
+  Request* request = find(id);
+  if (request == nullptr) return;
+  finish(*request, TokenOutput{.id = id, .finish_reason = reason, .error = error});
+}
+
+void Scheduler::abort_all(FinishReason reason, const std::string& error) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, request] : requests_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (RequestId id : ids) abort(id, reason, error);
+}
+
+void Scheduler::finish(Request& request, TokenOutput output) {
+  output.num_cached_tokens = request.num_cached_tokens;
+  outputs_.push_back(std::move(output));
+  (request.running ? running_ : waiting_).erase(rank_of(request));
+  kv_.release(request);
+  if (request.known_to_workers) dropped_.push_back(request.spec.id);
+  requests_.erase(request.spec.id);
+}
+
+void Scheduler::expire() {
+  const auto now = Clock::now();
+  std::vector<RequestId> late;
+  for (const auto& [id, request] : requests_) {
+    if (request->spec.deadline && *request->spec.deadline <= now) late.push_back(id);
+  }
+  for (RequestId id : late) abort(id, FinishReason::kError, "the request's deadline has passed");
+}
+
+// Whether another token of a running request may be put into a step now.
+bool Scheduler::can_advance(const Request& request) const {
+  if (request.num_owed() <= 0) return false;
+  if (request.num_pending == 0) return true;
+  if (!options_.look_ahead || request.num_pending > 1) return false;
+  // The pending token may be its last: then the row would be computed for nothing.
+  const int64_t outputs = request.num_output_tokens() + request.num_pending;
+  return outputs < request.spec.sampling.max_tokens &&
+         request.num_tokens() + request.num_pending < options_.scheduler.max_model_len;
+}
+
+int64_t Scheduler::chunk(const Request& request, int64_t budget) const {
+  int64_t n = request.num_owed();
+  const int64_t threshold = options_.scheduler.long_prefill_token_threshold;
+  if (threshold > 0) n = std::min(n, threshold);
+  if (n > budget && !options_.scheduler.enable_chunked_prefill && request.num_computed_tokens == 0 &&
+      n <= options_.scheduler.max_num_batched_tokens) {
+    return 0;  // waits for a step that has room for all of it
+  }
+  return std::min(n, budget);
+}
+
+SchedulerOutput Scheduler::schedule() {
+  expire();
+  Step step;
+  fill(step);
+  // A request that only gave way to itself can start again at once.
+  if (step.output.scheduled.empty() && step.preempted) {
+    step = Step();
+    fill(step);
+  }
+  if (step.output.scheduled.empty()) return {};
+  step.output.dropped = std::exchange(dropped_, {});
+  step.output.step = step.record.step = next_step_++;
+  in_flight_.push_back(std::move(step.record));
+  return std::move(step.output);
+}
+
+void Scheduler::fill(Step& step) {
+  step.budget = options_.scheduler.max_num_batched_tokens;
+  step.decode_rows_left = options_.scheduler.max_num_seqs;
+  if (options_.pipeline_stages > 1) {
+    // Each of the steps in flight takes its share of the running requests, so that all stages have work.
+    step.decode_rows_left = std::max<int64_t>(1, (num_running() + options_.pipeline_stages - 1) / options_.pipeline_stages);
+  }
+  schedule_running(step, /*decodes=*/true);
+  schedule_running(step, /*decodes=*/false);
+  // Whoever was preempted in this step would only take back the blocks that it has just given.
+  if (!step.preempted) schedule_waiting(step);
+}
+
+void Scheduler::schedule_running(Step& step, bool decodes) {
+  // Preemption takes requests out of running_ while we walk it, always from the end.
+  for (auto it = running_.begin(); it != running_.end() && step.budget > 0;) {
+    Request& request = *it->second;
+    const bool is_decode = request.num_owed() == 1 && request.num_computed_tokens >= request.num_prompt_tokens;
+    if (is_decode != decodes || step.placed.contains(request.spec.id) || !can_advance(request) ||
+        (decodes && step.decode_rows_left == 0)) {
+      ++it;
+      continue;
+    }
+    const int64_t n = chunk(request, step.budget);
+    std::vector<int32_t> new_blocks;
+    const Rank rank = it->first;
+    if (n > 0 && make_room(step, request, request.num_computed_tokens + n, &new_blocks)) {
+      place(step, request, n, std::move(new_blocks));
+      if (decodes) --step.decode_rows_left;
+    }
+    it = running_.upper_bound(rank);
+  }
+}
+
+// Blocks for `num_tokens` of a running request; preempts the last in line until there are enough. False when the
+// request itself was preempted, or has ended because the whole cache cannot hold it.
+bool Scheduler::make_room(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t>* new_blocks) {
+  if (kv_.blocks_for(num_tokens) > kv_.pool().num_blocks()) {
+    abort(request.spec.id, FinishReason::kError,
+          "the KV cache (" + std::to_string(kv_.pool().num_blocks() * kv_.block_size()) +
+              " tokens) is full with this request alone: lower max_tokens or give the cache more memory");
+    return false;
+  }
+  while (true) {
+    auto blocks = kv_.allocate(request, num_tokens);
+    if (blocks) {
+      *new_blocks = std::move(*blocks);
+      return true;
+    }
+    // Requests that already have rows in this step keep them.
+    auto victim = std::find_if(running_.rbegin(), running_.rend(),
+                               [&](const auto& entry) { return !step.placed.contains(entry.second->spec.id); });
+    CHECK(victim != running_.rend());
+    Request& last = *victim->second;
+    const bool self = &last == &request;
+    preempt(step, last);
+    if (self) return false;
+  }
+}
+
+void Scheduler::preempt(Step& step, Request& request) {
+  step.preempted = true;
+  running_.erase(rank_of(request));
+  kv_.release(request);
+  request.running = false;
+  request.num_computed_tokens = 0;
+  request.num_confirmed_tokens = 0;
+  request.prompt_logprobs.clear();  // its prompt is computed again
+  ++request.incarnation;
+  if (request.known_to_workers) dropped_.push_back(request.spec.id);
+  request.known_to_workers = false;
+  waiting_.emplace(rank_of(request), &request);
+  ++counters_.num_preemptions;
+}
+
+void Scheduler::schedule_waiting(Step& step) {
+  for (auto it = waiting_.begin(); it != waiting_.end() && step.budget > 0;) {
+    if (num_running() >= options_.scheduler.max_num_seqs) return;
+    Request& request = *it->second;
+    // A preempted request whose last token is still in flight: its tokens are not all known yet.
+    if (request.num_pending > 0) {
+      ++it;
+      continue;
+    }
+    const std::vector<int32_t> prefix = kv_.find_prefix(request);
+    request.num_computed_tokens = static_cast<int64_t>(prefix.size()) * kv_.block_size();
+    const int64_t n = chunk(request, step.budget);
+    auto blocks = n > 0 ? kv_.allocate(request, request.num_computed_tokens + n, prefix) : std::nullopt;
+    if (!blocks) {
+      request.num_computed_tokens = 0;
+      return;  // those behind it do not overtake
+    }
+    counters_.prefix_cache_queries += request.num_tokens();
+    counters_.prefix_cache_hits += request.num_computed_tokens;
+    if (request.incarnation == 0) {
+      request.num_cached_tokens = request.num_computed_tokens;
+      counters_.prompt_tokens += request.num_cached_tokens;
+    }
+    request.num_confirmed_tokens = request.num_computed_tokens;
+    it = waiting_.erase(it);
+    running_.emplace(rank_of(request), &request);
+    request.running = true;
+    place(step, request, n, std::move(*blocks));
+  }
+}
+
+void Scheduler::place(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t> new_blocks) {
+  if (!request.known_to_workers) {
+    step.output.new_requests.push_back({request.spec.id, request.tokens, static_cast<int32_t>(request.num_prompt_tokens),
+                                        request.spec.sampling});
+    request.known_to_workers = true;
+  }
+  const bool samples = request.num_computed_tokens + num_tokens == request.num_tokens() + request.num_pending;
+  step.output.scheduled.push_back({request.spec.id, static_cast<int32_t>(num_tokens), request.num_computed_tokens,
+                                   std::move(new_blocks), samples});
+  request.num_computed_tokens += num_tokens;
+  if (samples) ++request.num_pending;
+  step.record.parts.push_back({request.spec.id, request.incarnation, request.num_computed_tokens, samples});
+  step.budget -= num_tokens;
+  step.placed.insert(request.spec.id);
+}
+
+void Scheduler::update(const ModelRunnerOutput& output) {
+  CHECK(!in_flight_.empty());
+  const InFlight record = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  CHECK_EQ(output.step, record.step);
+  for (const InFlight::Part& part : record.parts) {
+    Request* request = find(part.id);
+    if (request == nullptr || request->incarnation != part.incarnation) continue;
+    const int64_t before = request->num_confirmed_tokens;
+    request->num_confirmed_tokens = std::max(before, part.computed);
+    if (request->incarnation == 0) {
+      const int64_t now = std::min(request->num_confirmed_tokens, request->num_prompt_tokens);
+      counters_.prompt_tokens += std::max<int64_t>(0, now - before);
+    }
+  }
+  for (const SampledToken& sampled : output.sampled) {
+    Request* request = find(sampled.id);
+    if (request == nullptr) continue;  // ended while the step was in flight
+    collect_prompt_logprobs(*request, record, sampled);
+    if (sampled.has_token) append_token(*request, sampled);
+  }
+  for (const InFlight::Part& part : record.parts) {
+    Request* request = find(part.id);
+    if (request != nullptr && request->incarnation == part.incarnation) kv_.publish(*request, request->num_confirmed_tokens);
+  }
+}
+
+// Prompt logprobs come chunk by chunk. What an earlier placement computed, and what is computed again after a
+// preemption once the first token is out, does not count.
+void Scheduler::collect_prompt_logprobs(Request& request, const InFlight& record, const SampledToken& sampled) {
+  if (sampled.prompt_logprobs.empty() || request.num_output_tokens() > 0) return;
+  const auto part = std::find_if(record.parts.begin(), record.parts.end(),
+                                 [&](const InFlight::Part& p) { return p.id == sampled.id; });
+  if (part == record.parts.end() || part->incarnation != request.incarnation) return;
+  auto& all = request.prompt_logprobs;
+  all.insert(all.end(), sampled.prompt_logprobs.begin(), sampled.prompt_logprobs.end());
+}
+
+void Scheduler::append_token(Request& request, const SampledToken& sampled) {
+  CHECK_GT(request.num_pending, 0);
+  --request.num_pending;
+  request.tokens.push_back(sampled.token_id);
+  ++counters_.generation_tokens;
+  TokenOutput output{.id = request.spec.id, .token_ids = {sampled.token_id}};
+  if (!sampled.logprobs.empty()) output.logprobs = {sampled.logprobs};
+  output.prompt_logprobs = std::exchange(request.prompt_logprobs, {});
+  output.num_cached_tokens = request.num_cached_tokens;
+
+  const SamplingParams& sampling = request.spec.sampling;
+  const auto& stops = sampling.stop_token_ids;
+  if (request.num_output_tokens() >= sampling.min_tokens &&
+      std::find(stops.begin(), stops.end(), sampled.token_id) != stops.end()) {
+    output.finish_reason = FinishReason::kStop;
+    output.stop_token = sampled.token_id;
+  } else if (request.num_output_tokens() >= sampling.max_tokens ||
+             request.num_tokens() >= options_.scheduler.max_model_len) {
+    output.finish_reason = FinishReason::kLength;
+  }
+  if (output.finish_reason == FinishReason::kNone) {
+    outputs_.push_back(std::move(output));
+  } else {
+    kv_.publish(request, request.num_confirmed_tokens);
+    finish(request, std::move(output));
+  }
+}
+
+std::vector<TokenOutput> Scheduler::take_outputs() { return std::exchange(outputs_, {}); }
+
+void Scheduler::check_invariants() const {
+  std::vector<int> holders(static_cast<size_t>(kv_.pool().num_blocks()), 0);
+  for (const auto& [id, request] : requests_) {
+    for (int32_t block : request->block_ids) ++holders[block];
+  }
+  kv_.pool().check_invariants(&holders);
+  CHECK_EQ(waiting_.size() + running_.size(), requests_.size());
+}
+
+}  // namespace tutti

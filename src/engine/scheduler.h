@@ -1,0 +1,112 @@
+// Chooses which tokens the next step computes, and turns the step's answer into outputs. No prefill and no decode mode:
+// every request owes tokens, a step pays within a budget, first those that owe one (decodes), then the rest in order of
+// priority and arrival. Engine thread only; holds no tensor.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "config/engine_config.h"
+#include "engine/kv_cache_manager.h"
+#include "engine/request.h"
+
+namespace tutti {
+
+class Scheduler {
+ public:
+  struct Options {
+    SchedulerConfig scheduler;
+    int64_t block_size = 16;
+    bool enable_prefix_caching = true;
+    int64_t num_kv_blocks = 0;
+    // A request may be scheduled again before its last sampled token is known here. Off with pipeline stages, whose
+    // steps in flight hold different requests.
+    bool look_ahead = true;
+    int pipeline_stages = 1;
+  };
+  struct Counters {
+    int64_t num_preemptions = 0;
+    int64_t prompt_tokens = 0;
+    int64_t generation_tokens = 0;
+    int64_t prefix_cache_queries = 0;
+    int64_t prefix_cache_hits = 0;
+  };
+
+  explicit Scheduler(const Options& options);
+  ~Scheduler();
+
+  // The request waits. One that can never run comes back as an output with kError from the next take_outputs().
+  void add(EngineRequest spec);
+  // Ends a request whatever its state; an unknown id is ignored (it has just finished).
+  void abort(RequestId id, FinishReason reason = FinishReason::kAbort, const std::string& error = "");
+  // Ends all.
+  void abort_all(FinishReason reason, const std::string& error);
+
+  // The next step; nothing scheduled when no request can make progress now. Steps are numbered from 1.
+  SchedulerOutput schedule();
+  // The answer to the oldest step that was scheduled.
+  void update(const ModelRunnerOutput& output);
+  // What has happened to requests since the last call.
+  std::vector<TokenOutput> take_outputs();
+
+  int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  bool has_requests() const { return !requests_.empty(); }
+  const Counters& counters() const { return counters_; }
+  const BlockPool& pool() const { return kv_.pool(); }
+  // CHECKs that reference counts equal the holders among the requests.
+  void check_invariants() const;
+
+ private:
+  // Waiting and running requests in the order of service.
+  struct Rank {
+    int32_t priority;
+    uint64_t order;
+    auto operator<=>(const Rank&) const = default;
+  };
+  struct InFlight {
+    struct Part {
+      RequestId id;
+      int incarnation;
+      int64_t computed;  // num_computed_tokens after the step
+      bool samples;
+    };
+    int64_t step;
+    std::vector<Part> parts;
+  };
+  struct Step;  // a step being put together
+
+  Rank rank_of(const Request& request) const;
+  Request* find(RequestId id);
+  bool can_advance(const Request& request) const;
+  int64_t chunk(const Request& request, int64_t budget) const;
+  void fill(Step& step);
+  void schedule_running(Step& step, bool decodes);
+  void schedule_waiting(Step& step);
+  bool make_room(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t>* new_blocks);
+  void preempt(Step& step, Request& request);
+  void place(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t> new_blocks);
+  void expire();
+  void collect_prompt_logprobs(Request& request, const InFlight& record, const SampledToken& sampled);
+  void append_token(Request& request, const SampledToken& sampled);
+  void finish(Request& request, TokenOutput output);
+
+  Options options_;
+  KVCacheManager kv_;
+  std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
+  std::map<Rank, Request*> waiting_;
+  std::map<Rank, Request*> running_;
+  std::deque<InFlight> in_flight_;
+  std::vector<RequestId> dropped_;
+  std::vector<TokenOutput> outputs_;
+  Counters counters_;
+  int64_t next_step_ = 1;
+  uint64_t next_order_ = 0;
+};
+
+}  // namespace tutti
