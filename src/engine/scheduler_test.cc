@@ -1,0 +1,292 @@
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "engine/fake_executor.h"
+
+namespace tutti {
+namespace {
+
+EngineRequest make_request(RequestId id, int prompt_tokens, int max_tokens, int first_token = 0) {
+  EngineRequest r;
+  r.id = id;
+  r.prompt_token_ids.resize(static_cast<size_t>(prompt_tokens));
+  std::iota(r.prompt_token_ids.begin(), r.prompt_token_ids.end(), first_token ? first_token : static_cast<int>(id) * 10000);
+  r.sampling.max_tokens = max_tokens;
+  return r;
+}
+
+Scheduler::Options make_options() {
+  Scheduler::Options o;
+  o.scheduler.max_num_batched_tokens = 64;
+  o.scheduler.max_num_seqs = 8;
+  o.scheduler.max_model_len = 4096;
+  o.block_size = 16;
+  o.num_kv_blocks = 64;
+  return o;
+}
+
+// Runs steps one at a time against workers that check what they are told, and keeps all outputs.
+struct Harness {
+  explicit Harness(const Scheduler::Options& options)
+      : scheduler(options), workers({}, [](RequestId id, int64_t i) { return static_cast<int32_t>(id * 100 + static_cast<uint64_t>(i)); }) {
+    workers.block_size = options.block_size;
+  }
+
+  SchedulerOutput step() {
+    SchedulerOutput s = scheduler.schedule();
+    if (!s.scheduled.empty()) scheduler.update(workers.run(s));
+    collect();
+    return s;
+  }
+  void collect() {
+    for (TokenOutput& o : scheduler.take_outputs()) {
+      auto& tokens = this->tokens[o.id];
+      tokens.insert(tokens.end(), o.token_ids.begin(), o.token_ids.end());
+      if (o.finish_reason != FinishReason::kNone) finished[o.id] = o;
+    }
+    scheduler.check_invariants();
+  }
+  void run_to_end() {
+    for (int i = 0; i < 10000 && scheduler.has_requests(); ++i) step();
+    EXPECT_FALSE(scheduler.has_requests());
+  }
+
+  Scheduler scheduler;
+  FakeExecutor workers;
+  std::map<RequestId, std::vector<int32_t>> tokens;
+  std::map<RequestId, TokenOutput> finished;
+};
+
+std::vector<int32_t> expected_tokens(RequestId id, int count) {
+  std::vector<int32_t> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), static_cast<int32_t>(id) * 100);
+  return all;
+}
+
+TEST(Scheduler, PrefillIsChunkedAndDecodesComeFirst) {
+  Harness h(make_options());
+  h.scheduler.add(make_request(1, 10, 20));
+  SchedulerOutput s = h.step();
+  ASSERT_EQ(s.scheduled.size(), 1u);
+  EXPECT_EQ(s.scheduled[0].new_block_ids, (std::vector<int32_t>{0}));
+  EXPECT_TRUE(s.scheduled[0].samples);
+
+  h.scheduler.add(make_request(2, 150, 4));
+  s = h.step();
+  ASSERT_EQ(s.scheduled.size(), 2u);
+  EXPECT_EQ(s.scheduled[0].id, 1u);
+  EXPECT_EQ(s.scheduled[0].num_tokens, 1);
+  EXPECT_EQ(s.scheduled[1].num_tokens, 63);
+  EXPECT_FALSE(s.scheduled[1].samples);
+  EXPECT_EQ(s.scheduled[1].new_block_ids, (std::vector<int32_t>{1, 2, 3, 4}));
+  s = h.step();
+  EXPECT_EQ(s.scheduled[1].num_tokens, 63);
+  EXPECT_EQ(s.scheduled[1].num_computed_tokens, 63);
+  s = h.step();
+  EXPECT_EQ(s.scheduled[1].num_tokens, 24);
+  EXPECT_TRUE(s.scheduled[1].samples);
+  h.run_to_end();
+  EXPECT_EQ(h.tokens[1], expected_tokens(1, 20));
+  EXPECT_EQ(h.tokens[2], expected_tokens(2, 4));
+  EXPECT_EQ(h.finished[2].finish_reason, FinishReason::kLength);
+}
+
+TEST(Scheduler, LongPromptThresholdLeavesBudgetToOthers) {
+  auto options = make_options();
+  options.scheduler.long_prefill_token_threshold = 32;
+  Harness h(options);
+  h.scheduler.add(make_request(1, 500, 1));
+  h.scheduler.add(make_request(2, 20, 1));
+  const SchedulerOutput s = h.step();
+  ASSERT_EQ(s.scheduled.size(), 2u);
+  EXPECT_EQ(s.scheduled[0].num_tokens, 32);
+  EXPECT_EQ(s.scheduled[1].num_tokens, 20);
+}
+
+TEST(Scheduler, PrefixHitReusesBlocksAndCountsCachedTokens) {
+  Harness h(make_options());
+  h.scheduler.add(make_request(1, 40, 2, 500));
+  h.run_to_end();
+  h.scheduler.add(make_request(2, 40, 2, 500));
+  const SchedulerOutput s = h.step();
+  ASSERT_EQ(s.scheduled.size(), 1u);
+  EXPECT_EQ(s.scheduled[0].num_computed_tokens, 32);
+  EXPECT_EQ(s.scheduled[0].num_tokens, 8);
+  EXPECT_EQ(s.scheduled[0].new_block_ids.size(), 3u);
+  h.run_to_end();
+  EXPECT_EQ(h.finished[2].num_cached_tokens, 32);
+  EXPECT_EQ(h.scheduler.counters().prefix_cache_hits, 32);
+}
+
+TEST(Scheduler, LookAheadSchedulesOnATokenThatIsNotKnownYet) {
+  Harness h(make_options());
+  h.scheduler.add(make_request(1, 4, 3));
+  const SchedulerOutput first = h.scheduler.schedule();
+  const SchedulerOutput second = h.scheduler.schedule();
+  ASSERT_EQ(second.scheduled.size(), 1u);
+  EXPECT_EQ(second.scheduled[0].num_computed_tokens, 4);
+  EXPECT_EQ(second.step, 2);
+  EXPECT_TRUE(h.scheduler.schedule().scheduled.empty());  // at most one token ahead
+  h.scheduler.update(h.workers.run(first));
+  h.scheduler.update(h.workers.run(second));
+  h.collect();
+  EXPECT_EQ(h.tokens[1], expected_tokens(1, 2));
+}
+
+TEST(Scheduler, LookAheadDoesNotRunPastMaxTokens) {
+  Harness h(make_options());
+  h.scheduler.add(make_request(1, 4, 1));
+  const SchedulerOutput first = h.scheduler.schedule();
+  EXPECT_TRUE(h.scheduler.schedule().scheduled.empty());
+  h.scheduler.update(h.workers.run(first));
+  h.collect();
+  EXPECT_EQ(h.finished[1].finish_reason, FinishReason::kLength);
+}
+
+TEST(Scheduler, StopTokenEndsAndTheStepInFlightIsIgnored) {
+  Harness h(make_options());
+  EngineRequest r = make_request(1, 4, 50);
+  r.sampling.stop_token_ids = {101};
+  r.sampling.min_tokens = 1;
+  h.scheduler.add(r);
+  SchedulerOutput a = h.scheduler.schedule();
+  SchedulerOutput b = h.scheduler.schedule();
+  h.scheduler.update(h.workers.run(a));
+  SchedulerOutput c = h.scheduler.schedule();
+  h.scheduler.update(h.workers.run(b));  // samples the stop token
+  h.collect();
+  EXPECT_EQ(h.finished[1].finish_reason, FinishReason::kStop);
+  EXPECT_EQ(h.finished[1].stop_token, 101);
+  h.scheduler.update(h.workers.run(c));
+  h.collect();
+  EXPECT_EQ(h.tokens[1], (std::vector<int32_t>{100, 101}));
+  EXPECT_EQ(h.scheduler.pool().num_used(), 0);
+}
+
+TEST(Scheduler, PreemptsTheLastInLineAndItsTextIsTheSame) {
+  auto options = make_options();
+  options.num_kv_blocks = 6;
+  options.enable_prefix_caching = false;
+  Harness h(options);
+  h.scheduler.add(make_request(1, 30, 40));
+  h.scheduler.add(make_request(2, 30, 40));
+  h.run_to_end();
+  EXPECT_GT(h.scheduler.counters().num_preemptions, 0);
+  EXPECT_EQ(h.tokens[1], expected_tokens(1, 40));
+  EXPECT_EQ(h.tokens[2], expected_tokens(2, 40));
+  EXPECT_EQ(h.scheduler.counters().prompt_tokens, 60);
+}
+
+TEST(Scheduler, ARequestThatCanNeverFitEndsWithAnError) {
+  auto options = make_options();
+  options.num_kv_blocks = 3;
+  Harness h(options);
+  h.scheduler.add(make_request(1, 100, 4));
+  h.collect();
+  EXPECT_EQ(h.finished[1].finish_reason, FinishReason::kError);
+  EXPECT_NE(h.finished[1].error.find("needs 7 KV blocks"), std::string::npos);
+  h.scheduler.add(make_request(2, 40, 100));  // starts, then outgrows the whole cache
+  h.run_to_end();
+  EXPECT_EQ(h.finished[2].finish_reason, FinishReason::kError);
+  EXPECT_NE(h.finished[2].error.find("full with this request alone"), std::string::npos);
+}
+
+TEST(Scheduler, AbortInFlightFreesBlocksAndTellsWorkers) {
+  Harness h(make_options());
+  h.scheduler.add(make_request(1, 20, 50));
+  const SchedulerOutput a = h.scheduler.schedule();
+  h.scheduler.abort(1);
+  h.scheduler.update(h.workers.run(a));
+  h.collect();
+  EXPECT_EQ(h.finished[1].finish_reason, FinishReason::kAbort);
+  EXPECT_EQ(h.scheduler.pool().num_used(), 0);
+  h.scheduler.add(make_request(2, 4, 1));
+  EXPECT_EQ(h.step().dropped, (std::vector<RequestId>{1}));
+}
+
+TEST(Scheduler, PriorityGoesFirstWhenAsked) {
+  auto options = make_options();
+  options.scheduler.priority_policy = true;
+  options.scheduler.max_num_seqs = 1;
+  Harness h(options);
+  EngineRequest low = make_request(1, 4, 1);
+  low.priority = 5;
+  h.scheduler.add(low);
+  h.scheduler.add(make_request(2, 4, 1));
+  EXPECT_EQ(h.step().scheduled[0].id, 2u);
+  EXPECT_EQ(h.step().scheduled[0].id, 1u);
+}
+
+TEST(Scheduler, DeadlineEndsARequest) {
+  Harness h(make_options());
+  EngineRequest r = make_request(1, 4, 1);
+  r.deadline = Clock::now() - std::chrono::seconds(1);
+  h.scheduler.add(r);
+  h.step();
+  EXPECT_EQ(h.finished[1].finish_reason, FinishReason::kError);
+}
+
+TEST(Scheduler, PipelineStepsHoldDifferentRequests) {
+  auto options = make_options();
+  options.look_ahead = false;
+  options.pipeline_stages = 2;
+  Harness h(options);
+  for (RequestId id = 1; id <= 4; ++id) h.scheduler.add(make_request(id, 4, 10));
+  h.step();
+  const SchedulerOutput a = h.scheduler.schedule();
+  const SchedulerOutput b = h.scheduler.schedule();
+  EXPECT_EQ(a.scheduled.size(), 2u);
+  EXPECT_EQ(b.scheduled.size(), 2u);
+  EXPECT_NE(a.scheduled[0].id, b.scheduled[0].id);
+  h.scheduler.update(h.workers.run(a));
+  h.scheduler.update(h.workers.run(b));
+  h.collect();
+  h.run_to_end();
+  for (RequestId id = 1; id <= 4; ++id) EXPECT_EQ(h.tokens[id], expected_tokens(id, 10));
+}
+
+// Random arrivals, aborts, sizes and look-ahead under memory pressure: every request that was not aborted gets exactly
+// its tokens, budgets hold, and nothing starves.
+TEST(Scheduler, RandomLoadGivesEveryRequestItsTokens) {
+  std::mt19937 rng(7);
+  for (int round = 0; round < 40; ++round) {
+    auto options = make_options();
+    options.num_kv_blocks = 12 + static_cast<int64_t>(rng() % 40);
+    options.enable_prefix_caching = rng() % 2 == 0;
+    Harness h(options);
+    std::map<RequestId, int> wanted;
+    std::deque<SchedulerOutput> flying;
+    RequestId next = 1;
+    for (int turn = 0; turn < 3000 && (next <= 60 || h.scheduler.has_requests() || !flying.empty()); ++turn) {
+      if (next <= 60 && rng() % 3 == 0) {
+        const int count = 1 + static_cast<int>(rng() % 30);
+        wanted[next] = count;
+        h.scheduler.add(make_request(next, 1 + static_cast<int>(rng() % 120), count, rng() % 2 ? 777 : 0));
+        ++next;
+      }
+      if (!wanted.empty() && rng() % 40 == 0) {
+        const RequestId id = 1 + rng() % (next - 1);
+        h.scheduler.abort(id);
+        if (!h.finished.contains(id)) wanted.erase(id);
+      }
+      SchedulerOutput s = h.scheduler.schedule();
+      ASSERT_LE(s.num_tokens(), options.scheduler.max_num_batched_tokens);
+      ASSERT_LE(h.scheduler.num_running(), options.scheduler.max_num_seqs);
+      if (!s.scheduled.empty()) flying.push_back(std::move(s));
+      if (flying.size() >= 2 || (!flying.empty() && rng() % 2)) {
+        h.scheduler.update(h.workers.run(flying.front()));
+        flying.pop_front();
+      }
+      h.collect();
+    }
+    EXPECT_FALSE(h.scheduler.has_requests());
+    for (const auto& [id, count] : wanted) EXPECT_EQ(h.tokens[id], expected_tokens(id, count)) << "request " << id;
+  }
+}
+
+}  // namespace
+}  // namespace tutti
