@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds, and runs everything that CI runs.
+#
+#   scripts/test.sh                 all stages
+#   scripts/test.sh --fast          the unit label of the release build only
+#   scripts/test.sh STAGE...        some of: release asan tsan
+#
+# Each stage has a budget of minutes on two cores; the table at the end shows what it took.
+source "$(dirname "$0")/lib.sh"
+
+STAGES=(release asan tsan)
+declare -A BUDGET=([packages]=4 [release]=15 [asan]=20 [tsan]=8)
+TSAN_TESTS=(base_test comm_test engine_test cluster_test server_test)
+FUZZ_SECONDS="${FUZZ_SECONDS:-60}"
+REPORT=()
+FAILED=()
+
+timed() {
+  local stage="$1" start=$SECONDS status=ok
+  shift
+  "$@" || status=FAILED
+  [[ "$status" == ok ]] || FAILED+=("$stage")
+  REPORT+=("$(printf '%-9s %5d s of %4d s  %s' "$stage" $((SECONDS - start)) $((BUDGET[$stage] * 60)) "$status")")
+}
+
+packages() {
+  need_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+  if ((FULL)); then need_packages "${SANITIZER_PACKAGES[@]}"; fi
+}
+
+release() {
+  build release || return 1
+  (cd "$ROOT" && ctest --preset full)
+}
+
+asan() {
+  build asan || return 1
+  (cd "$ROOT" && ctest --preset asan -L unit) || return 1
+  local fuzzer name
+  for fuzzer in "$ROOT"/build-asan/tests/fuzz/*_fuzz; do
+    [[ -x "$fuzzer" ]] || die "no fuzzers were built in build-asan/tests/fuzz"
+    name="$(basename "$fuzzer")"
+    say fuzz "$name for $FUZZ_SECONDS s"
+    mkdir -p "$ROOT/build-asan/corpus/$name"
+    "$fuzzer" -max_total_time="$FUZZ_SECONDS" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
+      "$ROOT/build-asan/corpus/$name" "$ROOT/tests/fuzz/corpus/$name" >"$ROOT/build-asan/$name.log" 2>&1 ||
+      { tail -n 40 "$ROOT/build-asan/$name.log" >&2; return 1; }
+  done
+}
+
+tsan() {
+  build tsan "${TSAN_TESTS[@]}" || return 1
+  (cd "$ROOT" && ctest --preset tsan -R "^($(IFS='|'; echo "${TSAN_TESTS[*]}"))\$" --no-tests=error)
+}
+
+FULL=1
+if [[ "${1:-}" == --fast ]]; then
+  FULL=0
+  timed packages packages
+  build release
+  cd "$ROOT" && exec ctest --preset unit
+fi
+(($#)) && STAGES=("$@")
+timed packages packages
+for stage in "${STAGES[@]}"; do
+  [[ -n "${BUDGET[$stage]:-}" ]] || die "no stage $stage; there are: ${!BUDGET[*]}"
+  say stage "$stage"
+  timed "$stage" "$stage"
+done
+printf '\n%s\n' "${REPORT[@]}"
+if ((${#FAILED[@]})); then die "failed: ${FAILED[*]}"; fi
+say done "all stages passed"
