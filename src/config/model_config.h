@@ -49,6 +49,7 @@ struct ModelConfig {
   RopeConfig rope;
   int64_t max_position_embeddings = 0;
   int64_t sliding_window = 0;        // 0 = none
+  int first_sliding_layer = 0;       // layers before it see everything (Qwen's max_window_layers)
   bool tie_word_embeddings = false;
   bool qkv_bias = false;             // Qwen2
   bool output_bias = false;          // attention output projection
