@@ -6,34 +6,33 @@
 namespace tutti {
 namespace {
 
-// Bounds the depth while parsing, so that "[[[[..." cannot exhaust the stack later.
-class DepthLimit {
- public:
-  DepthLimit(int max_depth, const std::string& source) : max_depth_(max_depth), source_(source) {}
-
-  bool operator()(int depth, Json::parse_event_t event, Json&) const {
-    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth >= max_depth_) {
-      throw IoError(source_ + ": JSON nested deeper than " + std::to_string(max_depth_) + " levels");
+template <typename Value>
+Value parse(std::string_view text, const std::string& source, int max_depth) {
+  // Bounds the depth while parsing, so that "[[[[..." cannot exhaust the stack later.
+  const auto limit = [&](int depth, typename Value::parse_event_t event, Value&) {
+    const bool opens = event == Value::parse_event_t::object_start || event == Value::parse_event_t::array_start;
+    if (opens && depth >= max_depth) {
+      throw IoError(source + ": JSON nested deeper than " + std::to_string(max_depth) + " levels");
     }
     return true;
+  };
+  try {
+    return Value::parse(text.begin(), text.end(), limit);
+  } catch (const typename Value::parse_error& e) {
+    throw IoError(source + ": not valid JSON at byte " + std::to_string(e.byte) + ": " + e.what());
+  } catch (const typename Value::exception& e) {
+    throw IoError(source + ": not valid JSON: " + std::string(e.what()));
   }
-
- private:
-  int max_depth_;
-  const std::string& source_;
-};
+}
 
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& source, int max_depth) {
-  try {
-    return Json::parse(text.begin(), text.end(), DepthLimit(max_depth, source));
-  } catch (const Json::parse_error& e) {
-    throw IoError(source + ": not valid JSON at byte " + std::to_string(e.byte) + ": " + e.what());
-  } catch (const Json::exception& e) {
-    throw IoError(source + ": not valid JSON: " + std::string(e.what()));
-  }
+  return parse<Json>(text, source, max_depth);
+}
+
+SortedJson parse_sorted_json(std::string_view text, const std::string& source, int max_depth) {
+  return parse<SortedJson>(text, source, max_depth);
 }
 
 Json read_json_file(const std::string& path) { return parse_json(read_file(path), path); }

@@ -11,8 +11,14 @@ namespace tutti {
 // Keys keep the order of the source: templates iterate over objects, and users see their own order again.
 using Json = nlohmann::ordered_json;
 
+// Objects sorted by key and found in log n: for objects with very many keys, such as a vocabulary, where Json would take
+// quadratic time.
+using SortedJson = nlohmann::json;
+
 // Parses `text`. Throws IoError("<source>: not valid JSON at byte N: ...") on errors and on nesting beyond `max_depth`.
 Json parse_json(std::string_view text, const std::string& source, int max_depth = 128);
+
+SortedJson parse_sorted_json(std::string_view text, const std::string& source, int max_depth = 128);
 
 // Reads and parses a file. Throws IoError naming the path.
 Json read_json_file(const std::string& path);
