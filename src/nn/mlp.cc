@@ -1,0 +1,26 @@
+#include "nn/mlp.h"
+
+#include "ops/ops.h"
+
+namespace tutti {
+namespace {
+
+std::string prefix(int layer) { return "layers." + std::to_string(layer) + ".mlp"; }
+
+}  // namespace
+
+GatedMLP::GatedMLP(const BuildContext& build, int layer)
+    : gate_up_(build, {prefix(layer) + ".gate", prefix(layer) + ".up"}, build.config.hidden_size,
+               build.config.intermediate_size, build.cut.ffn),
+      down_(build, prefix(layer) + ".down", build.config.intermediate_size, build.config.hidden_size, build.cut.ffn),
+      columns_(build.cut.ffn.count) {}
+
+const Tensor& GatedMLP::forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const {
+  const ArenaScope scratch(step.ctx);
+  const Tensor inner = step.ctx.arena->allocate({x.size(0), columns_}, x.dtype());
+  ops::gate_up_silu(step.ctx, x, gate_up_.weight(), inner);
+  down_.forward(step.ctx, inner, out);
+  return out;
+}
+
+}  // namespace tutti

@@ -1,0 +1,22 @@
+// The gated feed-forward block (SwiGLU, arXiv:2002.05202) with this rank's columns. Worker thread only.
+#pragma once
+
+#include "nn/forward_step.h"
+#include "nn/linear.h"
+
+namespace tutti {
+
+class GatedMLP {
+ public:
+  GatedMLP(const BuildContext& build, int layer);
+
+  // x [num_tokens, hidden_size]; out [num_tokens, hidden_size] gets this rank's partial sum and is returned
+  const Tensor& forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const;
+
+ private:
+  ColumnParallelLinear gate_up_;
+  RowParallelLinear down_;
+  int64_t columns_;
+};
+
+}  // namespace tutti

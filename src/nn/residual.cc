@@ -1,0 +1,51 @@
+#include "nn/residual.h"
+
+namespace tutti {
+
+Residual::Residual(const Context& ctx, Communicator& tp, int64_t num_tokens, int64_t hidden_size) : ctx_(ctx), tp_(tp) {
+  const DType dtype = activation_dtype(ctx.device);
+  hidden_ = ctx.arena->allocate({num_tokens, hidden_size}, dtype);
+  output_ = ctx.arena->allocate({num_tokens, hidden_size}, dtype);
+  normed_ = ctx.arena->allocate({num_tokens, hidden_size}, dtype);
+}
+
+const Tensor& Residual::hidden() {
+  if (owed_) {
+    tp_.all_reduce(output_.data(), output_.numel(), output_.dtype());
+    ops::add(ctx_, hidden_, output_);
+    owed_ = false;
+  }
+  return hidden_;
+}
+
+void Residual::add(const Tensor& partial) {
+  CHECK(!owed_);
+  CHECK(partial.data() == output_.data());
+  owed_ = true;
+}
+
+const Tensor& Residual::norm(const RMSNorm& norm) {
+  if (owed_) {
+    tp_.all_reduce(output_.data(), output_.numel(), output_.dtype());
+    ops::add_rms_norm(ctx_, hidden_, output_, norm.weight(), norm.eps(), normed_);
+    owed_ = false;
+  } else {
+    norm.forward(ctx_, hidden_, normed_);
+  }
+  return normed_;
+}
+
+void Residual::keep_rows(const Tensor& rows) {
+  const int64_t hidden_size = hidden_.size(1);
+  const auto gather = [&](const Tensor& from) {
+    const Tensor kept = ctx_.arena->allocate({rows.size(0), hidden_size}, from.dtype());
+    ops::gather_rows(ctx_, from, rows, kept);
+    return kept;
+  };
+  hidden_ = gather(hidden_);
+  if (owed_) output_ = gather(output_);
+  else output_ = output_.slice(0, 0, rows.size(0));
+  normed_ = normed_.slice(0, 0, rows.size(0));
+}
+
+}  // namespace tutti

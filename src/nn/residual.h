@@ -1,0 +1,37 @@
+// The residual stream of a step. A block adds its output as a partial sum; the all-reduce, the addition and the next
+// block's norm are owed until somebody asks for the stream, and then run together. This is the only all-reduce of a
+// decoder layer. Worker thread only, one step long.
+#pragma once
+
+#include "nn/forward_step.h"
+#include "nn/norm.h"
+
+namespace tutti {
+
+class Residual {
+ public:
+  // Takes its buffers from the arena. [num_tokens, hidden_size]
+  Residual(const Context& ctx, Communicator& tp, int64_t num_tokens, int64_t hidden_size);
+
+  // The stream itself, complete: to be filled by the embedding or the previous stage, and sent to the next one.
+  const Tensor& hidden();
+  // Where the next block writes its output; the previous block's must have been added and normed away.
+  const Tensor& output() const { return output_; }
+
+  // x = x + sum over the group's ranks of `partial`, which must be output().
+  void add(const Tensor& partial);
+  // norm(x); valid until the next call.
+  const Tensor& norm(const RMSNorm& norm);
+  // From here on only these rows matter (those whose logits are wanted).  rows I32 [n]
+  void keep_rows(const Tensor& rows);
+
+ private:
+  const Context& ctx_;
+  Communicator& tp_;
+  Tensor hidden_;
+  Tensor output_;
+  Tensor normed_;
+  bool owed_ = false;  // output_ holds this rank's part of a sum that hidden_ lacks
+};
+
+}  // namespace tutti

@@ -1,0 +1,33 @@
+// Rotary position embedding (arXiv:2104.09864): the table of cosines and sines, with every frequency scaling in use.
+// Built once per rank at load, read by every attention layer. Worker thread only.
+#pragma once
+
+#include <vector>
+
+#include "config/model_config.h"
+#include "nn/forward_step.h"
+
+namespace tutti {
+
+// Radians per position for each rotated pair, and the factor on cosines and sines, when sequences may be as long as
+// `max_positions`. Dynamic NTK and LongRoPE choose by that length once, not by each sequence's own: a key in the cache
+// then means the same to every later query.
+struct RopeFrequencies {
+  std::vector<double> inv_freq;  // [rotary_dim / 2]
+  double magnitude = 1.0;
+};
+RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t max_positions);
+
+class RotaryEmbedding {
+ public:
+  RotaryEmbedding(const RopeConfig& rope, int64_t max_positions);
+
+  // Rotates in place.  x [num_tokens, num_heads, head_dim], rows may be strided
+  void forward(const ForwardStep& step, const Tensor& x) const;
+
+ private:
+  RopeLayout layout_;
+  Tensor cos_sin_;  // F32 [max_positions, 2, rotary_dim / 2]
+};
+
+}  // namespace tutti
