@@ -33,6 +33,7 @@ struct TokenOutput {
   std::optional<int32_t> stop_token;           // the stop_token_id that ended it
   std::string error;                           // with kError: names the rank and what to do
   int64_t num_cached_tokens = 0;               // prompt tokens that the prefix cache gave
+  Clock::time_point started{};                 // when its first step was scheduled; the epoch before that
 };
 
 }  // namespace tutti

@@ -24,12 +24,14 @@ struct Request {
   int64_t num_computed_tokens = 0;   // in the KV cache once the steps in flight have run
   int64_t num_confirmed_tokens = 0;  // in the KV cache now
   int num_pending = 0;
+  int64_t last_step = 0;             // the last step that holds rows of it
   bool running = false;
   bool known_to_workers = false;
   // Counts preemptions: an answer that was computed for an earlier placement says nothing about today's blocks.
   int incarnation = 0;
   int64_t num_cached_tokens = 0;     // prompt tokens that the prefix cache gave, at the first start
   uint64_t order = 0;                // arrival
+  Clock::time_point started{};       // its first step
 
   std::vector<int32_t> block_ids;
   std::vector<BlockHash> block_hashes;   // of the full blocks of `tokens`

@@ -1,7 +1,6 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -14,7 +13,6 @@ struct Scheduler::Step {
   int64_t budget = 0;
   int64_t decode_rows_left = 0;  // bounds one micro-batch of a pipeline
   bool preempted = false;
-  std::unordered_set<RequestId> placed;
 };
 
 Scheduler::Scheduler(const Options& options)
@@ -38,6 +36,7 @@ void Scheduler::add(EngineRequest spec) {
   request->tokens = spec.prompt_token_ids;
   request->num_prompt_tokens = request->num_tokens();
   request->order = next_order_++;
+  if (spec.deadline) ++num_with_deadline_;
   request->spec = std::move(spec);
   Request& r = *requests_.emplace(id, std::move(request)).first->second;
   waiting_.emplace(rank_of(r), &r);
@@ -67,14 +66,17 @@ void Scheduler::abort_all(FinishReason reason, const std::string& error) {
 
 void Scheduler::finish(Request& request, TokenOutput output) {
   output.num_cached_tokens = request.num_cached_tokens;
+  output.started = request.started;
   outputs_.push_back(std::move(output));
   (request.running ? running_ : waiting_).erase(rank_of(request));
   kv_.release(request);
   if (request.known_to_workers) dropped_.push_back(request.spec.id);
+  if (request.spec.deadline) --num_with_deadline_;
   requests_.erase(request.spec.id);
 }
 
 void Scheduler::expire() {
+  if (num_with_deadline_ == 0) return;
   const auto now = Clock::now();
   std::vector<RequestId> late;
   for (const auto& [id, request] : requests_) {
@@ -139,7 +141,7 @@ void Scheduler::schedule_running(Step& step, bool decodes) {
   for (auto it = running_.begin(); it != running_.end() && step.budget > 0;) {
     Request& request = *it->second;
     const bool is_decode = request.num_owed() == 1 && request.num_computed_tokens >= request.num_prompt_tokens;
-    if (is_decode != decodes || step.placed.contains(request.spec.id) || !can_advance(request) ||
+    if (is_decode != decodes || placed(request) || !can_advance(request) ||
         (decodes && step.decode_rows_left == 0)) {
       ++it;
       continue;
@@ -172,7 +174,7 @@ bool Scheduler::make_room(Step& step, Request& request, int64_t num_tokens, std:
     }
     // Requests that already have rows in this step keep them.
     auto victim = std::find_if(running_.rbegin(), running_.rend(),
-                               [&](const auto& entry) { return !step.placed.contains(entry.second->spec.id); });
+                               [this](const auto& entry) { return !placed(*entry.second); });
     CHECK(victim != running_.rend());
     Request& last = *victim->second;
     const bool self = &last == &request;
@@ -216,6 +218,7 @@ void Scheduler::schedule_waiting(Step& step) {
     counters_.prefix_cache_queries += request.num_tokens();
     counters_.prefix_cache_hits += request.num_computed_tokens;
     if (request.incarnation == 0) {
+      request.started = Clock::now();
       request.num_cached_tokens = request.num_computed_tokens;
       counters_.prompt_tokens += request.num_cached_tokens;
     }
@@ -240,7 +243,7 @@ void Scheduler::place(Step& step, Request& request, int64_t num_tokens, std::vec
   if (samples) ++request.num_pending;
   step.record.parts.push_back({request.spec.id, request.incarnation, request.num_computed_tokens, samples});
   step.budget -= num_tokens;
-  step.placed.insert(request.spec.id);
+  request.last_step = next_step_;
 }
 
 void Scheduler::update(const ModelRunnerOutput& output) {
@@ -290,6 +293,7 @@ void Scheduler::append_token(Request& request, const SampledToken& sampled) {
   if (!sampled.logprobs.empty()) output.logprobs = {sampled.logprobs};
   output.prompt_logprobs = std::exchange(request.prompt_logprobs, {});
   output.num_cached_tokens = request.num_cached_tokens;
+  output.started = request.started;
 
   const SamplingParams& sampling = request.spec.sampling;
   const auto& stops = sampling.stop_token_ids;

@@ -83,6 +83,8 @@ class Scheduler {
 
   Rank rank_of(const Request& request) const;
   Request* find(RequestId id);
+  // Whether the request already has rows in the step being put together.
+  bool placed(const Request& request) const { return request.last_step == next_step_; }
   bool can_advance(const Request& request) const;
   int64_t chunk(const Request& request, int64_t budget) const;
   void fill(Step& step);
@@ -107,6 +109,7 @@ class Scheduler {
   Counters counters_;
   int64_t next_step_ = 1;
   uint64_t next_order_ = 0;
+  int64_t num_with_deadline_ = 0;
 };
 
 }  // namespace tutti
