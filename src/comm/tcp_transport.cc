@@ -1,0 +1,209 @@
+#include "comm/tcp_transport.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "comm/reduce.h"
+#include "comm/slices.h"
+
+namespace tutti {
+namespace {
+
+// Up to here every rank sends its whole part to every other.
+constexpr size_t kOneShotBytes = size_t{16} << 10;
+// A large message goes in segments, so that the scratch memory stays small and in the cache.
+constexpr size_t kSegmentBytes = size_t{4} << 20;
+// Below this a message is not worth cutting over several streams.
+constexpr size_t kStripeBytes = size_t{256} << 10;
+// Two ranks add what has arrived in pieces of this size.
+constexpr size_t kSumBytes = size_t{32} << 10;
+
+}  // namespace
+
+TcpTransport::TcpTransport(CommGroup group, std::vector<TcpPeer> peers)
+    : group_(std::move(group)), wire_(group_, std::move(peers)), parts_(static_cast<size_t>(group_.size)) {}
+
+// Both ends cut a message of this size the same way.
+void TcpTransport::add(int peer, bool sending, void* data, size_t bytes) {
+  auto* begin = static_cast<std::byte*>(data);
+  const size_t streams = std::clamp<size_t>(bytes / kStripeBytes, 1, static_cast<size_t>(wire_.num_streams()));
+  const size_t stripe = (bytes / streams + 63) / 64 * 64;
+  for (size_t s = 0; s < streams && bytes > 0; ++s) {
+    const size_t n = s + 1 == streams ? bytes : std::min(bytes, stripe);
+    transfers_.push_back({peer, static_cast<int>(s), sending, begin, n});
+    begin += n;
+    bytes -= n;
+  }
+}
+
+void TcpTransport::exchange(const Call& call) {
+  wire_.exchange(call, transfers_);
+  transfers_.clear();
+}
+
+std::byte* TcpTransport::scratch(size_t bytes) {
+  if (scratch_.size() < bytes) scratch_.resize(bytes);
+  return scratch_.data();
+}
+
+void TcpTransport::all_reduce(const Call& call, void* data, int64_t count, DType dtype) {
+  auto* bytes = static_cast<std::byte*>(data);
+  const size_t element = dtype_bytes(dtype, 1);
+  const auto per_segment = static_cast<int64_t>(kSegmentBytes / element);
+  for (int64_t begin = 0; begin < count; begin += per_segment) {
+    const int64_t n = std::min(per_segment, count - begin);
+    std::byte* segment = bytes + static_cast<size_t>(begin) * element;
+    if (group_.size == 2) {
+      exchange_and_sum(call, segment, n, dtype);
+    } else if (static_cast<size_t>(n) * element <= kOneShotBytes) {
+      one_shot(call, segment, n, dtype);
+    } else {
+      two_shot(call, segment, n, dtype);
+    }
+  }
+}
+
+void TcpTransport::exchange_and_sum(const Call& call, std::byte* data, int64_t count, DType dtype) {
+  const int other = 1 - group_.rank;
+  const size_t bytes = dtype_bytes(dtype, count);
+  const size_t element = dtype_bytes(dtype, 1);
+  std::byte* theirs = scratch(bytes);
+  const auto sum = [&](size_t begin, size_t end) {
+    parts_[static_cast<size_t>(group_.rank)] = data + begin;
+    parts_[static_cast<size_t>(other)] = theirs + begin;
+    sum_in_order(data + begin, parts_.data(), 2, static_cast<int64_t>((end - begin) / element), dtype);
+  };
+  add_send(other, data, bytes);
+  const size_t streams = transfers_.size();
+  add_recv(other, theirs, bytes);
+  if (bytes <= 2 * kSumBytes) {
+    exchange(call);
+    return sum(0, bytes);
+  }
+  std::vector<size_t> summed(streams);
+  wire_.exchange(call, transfers_, [&] {
+    for (size_t s = 0; s < streams; ++s) {
+      const TcpTransfer& out = transfers_[s];
+      // What has not been sent must not change yet.
+      const size_t moved = std::min(out.done, transfers_[streams + s].done);
+      const size_t end = moved == out.bytes ? moved : moved / kSumBytes * kSumBytes;
+      if (end == summed[s]) continue;
+      const auto stripe = static_cast<size_t>(out.data - data);
+      sum(stripe + summed[s], stripe + end);
+      summed[s] = end;
+    }
+  });
+  transfers_.clear();
+}
+
+void TcpTransport::one_shot(const Call& call, std::byte* data, int64_t count, DType dtype) {
+  const size_t bytes = dtype_bytes(dtype, count);
+  std::byte* theirs = scratch(bytes * static_cast<size_t>(group_.size));
+  parts_[static_cast<size_t>(group_.rank)] = data;
+  for_others([&](int r) { add_send(r, data, bytes); });
+  for_others([&](int r) {
+    std::byte* part = theirs + static_cast<size_t>(r) * bytes;
+    add_recv(r, part, bytes);
+    parts_[static_cast<size_t>(r)] = part;
+  });
+  exchange(call);
+  sum_in_order(data, parts_.data(), group_.size, count, dtype);
+}
+
+void TcpTransport::two_shot(const Call& call, std::byte* data, int64_t count, DType dtype) {
+  const Slice own = slice_of(count, group_.rank, group_.size);
+  const size_t own_bytes = dtype_bytes(dtype, own.count);
+  std::byte* own_data = data + dtype_bytes(dtype, own.begin);
+  std::byte* theirs = scratch(own_bytes * static_cast<size_t>(group_.size));
+  const auto begin_of = [&](const Slice& s) { return data + dtype_bytes(dtype, s.begin); };
+  parts_[static_cast<size_t>(group_.rank)] = own_data;
+  for_others([&](int r) {
+    const Slice slice = slice_of(count, r, group_.size);
+    add_send(r, begin_of(slice), dtype_bytes(dtype, slice.count));
+  });
+  for_others([&](int r) {
+    std::byte* part = theirs + static_cast<size_t>(r) * own_bytes;
+    add_recv(r, part, own_bytes);
+    parts_[static_cast<size_t>(r)] = part;
+  });
+  exchange(call);
+  sum_in_order(own_data, parts_.data(), group_.size, own.count, dtype);
+
+  for_others([&](int r) { add_send(r, own_data, own_bytes); });
+  for_others([&](int r) {
+    const Slice slice = slice_of(count, r, group_.size);
+    add_recv(r, begin_of(slice), dtype_bytes(dtype, slice.count));
+  });
+  exchange(call);
+}
+
+void TcpTransport::all_gather(const Call& call, const void* send, void* recv, size_t bytes) {
+  auto* to = static_cast<std::byte*>(recv);
+  std::byte* own = to + static_cast<size_t>(group_.rank) * bytes;
+  if (own != send && bytes > 0) std::memcpy(own, send, bytes);
+  for_others([&](int r) { add_send(r, own, bytes); });
+  for_others([&](int r) { add_recv(r, to + static_cast<size_t>(r) * bytes, bytes); });
+  exchange(call);
+}
+
+void TcpTransport::reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) {
+  const auto* from = static_cast<const std::byte*>(send);
+  auto* to = static_cast<std::byte*>(recv);
+  const size_t element = dtype_bytes(dtype, 1);
+  const auto per_segment = static_cast<int64_t>(kSegmentBytes / element);
+  for (int64_t begin = 0; begin < count; begin += per_segment) {
+    const int64_t n = std::min(per_segment, count - begin);
+    const size_t bytes = static_cast<size_t>(n) * element;
+    const auto piece_of = [&](int r) { return from + static_cast<size_t>(r * count + begin) * element; };
+    std::byte* theirs = scratch(bytes * static_cast<size_t>(group_.size));
+    parts_[static_cast<size_t>(group_.rank)] = piece_of(group_.rank);
+    for_others([&](int r) { add_send(r, piece_of(r), bytes); });
+    for_others([&](int r) {
+      std::byte* part = theirs + static_cast<size_t>(r) * bytes;
+      add_recv(r, part, bytes);
+      parts_[static_cast<size_t>(r)] = part;
+    });
+    exchange(call);
+    sum_in_order(to + static_cast<size_t>(begin) * element, parts_.data(), group_.size, n, dtype);
+  }
+}
+
+void TcpTransport::broadcast(const Call& call, void* data, size_t bytes, int root) {
+  if (group_.rank == root) {
+    for_others([&](int r) { add_send(r, data, bytes); });
+  } else {
+    add_recv(root, data, bytes);
+  }
+  exchange(call);
+}
+
+void TcpTransport::all_to_all(const Call& call, const void* send, void* recv, size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(send);
+  auto* to = static_cast<std::byte*>(recv);
+  const auto offset = [bytes](int r) { return static_cast<size_t>(r) * bytes; };
+  if (to != from && bytes > 0) std::memcpy(to + offset(group_.rank), from + offset(group_.rank), bytes);
+  for_others([&](int r) { add_send(r, from + offset(r), bytes); });
+  for_others([&](int r) { add_recv(r, to + offset(r), bytes); });
+  exchange(call);
+}
+
+void TcpTransport::send(const Call& call, const void* data, size_t bytes, int to) {
+  add_send(to, data, bytes);
+  exchange(call);
+}
+
+void TcpTransport::recv(const Call& call, void* data, size_t bytes, int from) {
+  add_recv(from, data, bytes);
+  exchange(call);
+}
+
+void TcpTransport::barrier(const Call& call) {
+  std::byte out{1};
+  std::vector<std::byte> in(static_cast<size_t>(group_.size));
+  for_others([&](int r) { add_send(r, &out, 1); });
+  for_others([&](int r) { add_recv(r, &in[static_cast<size_t>(r)], 1); });
+  exchange(call);
+}
+
+}  // namespace tutti

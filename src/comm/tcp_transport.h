@@ -1,0 +1,54 @@
+// Collectives over plain TCP between ranks of different hosts. Every rank has connections with every other, so each
+// collective is one exchange, or two: parts travel directly, and each sum is made in rank order where it is needed.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/tcp_wire.h"
+#include "comm/transport.h"
+
+namespace tutti {
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(CommGroup group, std::vector<TcpPeer> peers);
+
+  std::string_view name() const override { return "tcp"; }
+  void all_reduce(const Call& call, void* data, int64_t count, DType dtype) override;
+  void all_gather(const Call& call, const void* send, void* recv, size_t bytes) override;
+  void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) override;
+  void broadcast(const Call& call, void* data, size_t bytes, int root) override;
+  void all_to_all(const Call& call, const void* send, void* recv, size_t bytes) override;
+  void send(const Call& call, const void* data, size_t bytes, int to) override;
+  void recv(const Call& call, void* data, size_t bytes, int from) override;
+  void barrier(const Call& call) override;
+  void abort(const std::string& reason, int peer) override { wire_.abort(reason, peer); }
+
+ private:
+  // Between two ranks: each sends everything, and sums what has both come and gone while the rest is on its way.
+  void exchange_and_sum(const Call& call, std::byte* data, int64_t count, DType dtype);
+  // Each rank gets all parts and sums everything: one exchange, for small messages.
+  void one_shot(const Call& call, std::byte* data, int64_t count, DType dtype);
+  // Each rank gets the parts of its slice, and all get its sum: two exchanges, for large messages.
+  void two_shot(const Call& call, std::byte* data, int64_t count, DType dtype);
+
+  void add_send(int to, const void* data, size_t bytes) { add(to, true, const_cast<void*>(data), bytes); }
+  void add_recv(int from, void* data, size_t bytes) { add(from, false, data, bytes); }
+  void add(int peer, bool sending, void* data, size_t bytes);
+  void exchange(const Call& call);
+  std::byte* scratch(size_t bytes);
+  // The other ranks, the next one first, so that not all begin with the same.
+  template <typename Body>
+  void for_others(const Body& body) {
+    for (int i = 1; i < group_.size; ++i) body((group_.rank + i) % group_.size);
+  }
+
+  const CommGroup group_;
+  TcpWire wire_;
+  std::vector<TcpTransfer> transfers_;  // of the exchange being put together
+  std::vector<std::byte> scratch_;
+  std::vector<const void*> parts_;  // of the sum in hand, by rank
+};
+
+}  // namespace tutti

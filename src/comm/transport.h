@@ -1,0 +1,67 @@
+// What a way of moving bytes between ranks has to offer. GroupCommunicator stands on one Transport and adds what all
+// of them need: numbers, statistics, argument checks, the sequence check and "broken once, broken for good".
+//
+// A call ends when the result is in place or throws CommError. One calling thread at a time; abort() from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.h"
+#include "tensor/dtype.h"
+
+namespace tutti {
+
+// One collective on its way; named in errors as "all-reduce 57".
+struct Call {
+  std::string_view name;
+  int64_t number;
+  Clock::time_point start;
+  Deadline deadline;
+};
+
+// The ranks that share a transport, as one of them sees it.
+struct CommGroup {
+  int rank = 0;
+  int size = 1;
+  std::vector<std::string> labels;   // a rank's name in errors: "rank 3 (node2 cpu 1)"
+  std::string key;                   // prefix of the group's entries in the store: name and epoch
+  std::chrono::nanoseconds spin{0};  // how long a wait polls before it sleeps
+
+  const std::string& label(int r) const { return labels[static_cast<size_t>(r)]; }
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::string_view name() const = 0;
+
+  // The meaning of each is that of the same function of Communicator.
+  virtual void all_reduce(const Call& call, void* data, int64_t count, DType dtype) = 0;
+  virtual void all_gather(const Call& call, const void* send, void* recv, size_t bytes) = 0;
+  virtual void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) = 0;
+  virtual void broadcast(const Call& call, void* data, size_t bytes, int root) = 0;
+  virtual void all_to_all(const Call& call, const void* send, void* recv, size_t bytes) = 0;
+  virtual void send(const Call& call, const void* data, size_t bytes, int to) = 0;
+  virtual void recv(const Call& call, void* data, size_t bytes, int from) = 0;
+  virtual void barrier(const Call& call) = 0;
+
+  // Ends the call that waits, here and on the ranks that can still be told, with CommError(reason, peer). Any thread.
+  virtual void abort(const std::string& reason, int peer) = 0;
+};
+
+// Of a group of one.
+std::unique_ptr<Transport> make_self_transport();
+
+// "all-reduce 57"
+std::string describe(const Call& call);
+// Seconds since the call began.
+double seconds_in(const Call& call);
+
+}  // namespace tutti
