@@ -1,0 +1,293 @@
+#include "cluster/rank_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "protocol/wire.h"
+
+namespace tutti {
+namespace {
+
+// How long a failure waits for graver signs: the report of a node's agent travels this long at most.
+constexpr auto kLinger = std::chrono::milliseconds(500);
+// A stopped process (SIGSTOP, a debugger) is given this long.
+constexpr auto kStoppedPatience = std::chrono::seconds(5);
+
+}  // namespace
+
+RankGroup::RankGroup(int world_size) : ranks_(static_cast<size_t>(world_size)) {}
+
+void RankGroup::attach(int rank, Place place, Sender sender) {
+  std::lock_guard lock(mutex_);
+  ranks_.at(static_cast<size_t>(rank)).place = std::move(place);
+  ranks_[static_cast<size_t>(rank)].sender = std::move(sender);
+}
+
+void RankGroup::set_pid(int rank, pid_t pid) {
+  std::lock_guard lock(mutex_);
+  ranks_.at(static_cast<size_t>(rank)).place.pid = pid;
+}
+
+RankGroup::Place RankGroup::place(int rank) const {
+  std::lock_guard lock(mutex_);
+  return ranks_.at(static_cast<size_t>(rank)).place;
+}
+
+std::string RankGroup::name(int rank) const {
+  const Place& place = ranks_[static_cast<size_t>(rank)].place;
+  if (place.pid == 0) return fmt::format("rank {} ({})", rank, place.node);
+  return fmt::format("rank {} ({}, pid {})", rank, place.node, place.pid);
+}
+
+void RankGroup::on_frame(int rank, Frame frame) {
+  if (rank < 0 || rank >= world_size()) return;
+  try {
+    handle(rank, frame);
+  } catch (const IoError& e) {
+    std::lock_guard lock(mutex_);
+    fail(Gravity::kSaidWhy, rank, fmt::format("{} sent what it should not: {}", name(rank), e.what()));
+  }
+}
+
+void RankGroup::handle(int rank, Frame& frame) {
+  Rank& r = ranks_[static_cast<size_t>(rank)];
+  switch (frame.type) {
+    case FrameType::kOutput: {
+      ModelRunnerOutput output = wire::decode_model_runner_output(frame.payload);
+      std::lock_guard lock(mutex_);
+      r.outputs.push_back(std::move(output));
+      if (all_answered()) changed_.notify_all();
+      break;
+    }
+    case FrameType::kProgress: {
+      Json progress = parse_json(frame.payload, "progress of a rank");
+      std::lock_guard lock(mutex_);
+      r.progress = std::move(progress);
+      last_progress_ = Clock::now();
+      changed_.notify_all();
+      break;
+    }
+    case FrameType::kLoaded: {
+      Json loaded = parse_json(frame.payload, "memory report of a rank");
+      std::lock_guard lock(mutex_);
+      r.loaded = std::move(loaded);
+      last_progress_ = Clock::now();
+      changed_.notify_all();
+      break;
+    }
+    case FrameType::kFailed: {
+      const auto [kind, message] = unpack_pair(frame.payload);
+      std::lock_guard lock(mutex_);
+      // A rank that blames another is a witness, not the cause.
+      fail(kind == "comm" ? Gravity::kOwnWords : Gravity::kSaidWhy, rank, fmt::format("{}: {}", name(rank), message));
+      break;
+    }
+    case FrameType::kStoreSet: {
+      const auto [key, value] = unpack_pair(frame.payload);
+      store_set(key, value);
+      break;
+    }
+    case FrameType::kStoreGet:
+      store_get(rank, frame.payload);
+      break;
+    default:
+      throw IoError(fmt::format("a frame of type {}", static_cast<int>(frame.type)));
+  }
+}
+
+void RankGroup::on_exit(int rank, const std::string& how) {
+  if (rank < 0 || rank >= world_size()) return;
+  std::lock_guard lock(mutex_);
+  Rank& r = ranks_[static_cast<size_t>(rank)];
+  r.ended = true;
+  if (!ending_) {
+    const bool killed = how.find("signal") != std::string::npos;
+    fail(killed ? Gravity::kKilled : Gravity::kOwnWords, rank, fmt::format("{} {}", name(rank), how));
+  }
+  changed_.notify_all();
+}
+
+void RankGroup::on_lost(int rank, const std::string& why) {
+  if (rank < 0 || rank >= world_size()) return;
+  std::lock_guard lock(mutex_);
+  if (ending_ || ranks_[static_cast<size_t>(rank)].ended) return;
+  fail(Gravity::kLost, rank, fmt::format("{} is lost: {}", name(rank), why));
+}
+
+void RankGroup::on_state(int rank, char state) {
+  if (rank < 0 || rank >= world_size()) return;
+  std::lock_guard lock(mutex_);
+  Rank& r = ranks_[static_cast<size_t>(rank)];
+  const bool stopped = state == 'T' || state == 't';
+  if (stopped && r.state != state) r.stopped_since = Clock::now();
+  r.state = state;
+  if (stopped && !ending_ && Clock::now() - r.stopped_since >= kStoppedPatience) {
+    fail(Gravity::kKilled, rank,
+         fmt::format("{} is stopped (process state {}): kill -CONT {} wakes it", name(rank), state, r.place.pid));
+  }
+}
+
+// With mutex_ held.
+void RankGroup::fail(Gravity gravity, int rank, const std::string& message) {
+  if (ending_) return;
+  if (!failure_) {
+    failed_at_ = Clock::now();
+    if (failure_callback_) failure_callback_();
+  }
+  if (!failure_ || gravity > gravity_) {
+    failure_ = Failure{rank, message};
+    gravity_ = gravity;
+  }
+  changed_.notify_all();
+}
+
+void RankGroup::on_failure(std::function<void()> callback) {
+  std::lock_guard lock(mutex_);
+  failure_callback_ = std::move(callback);
+  if (failure_) failure_callback_();
+}
+
+std::optional<RankGroup::Failure> RankGroup::failure() const {
+  std::unique_lock lock(mutex_);
+  if (!failure_) return std::nullopt;
+  changed_.wait_until(lock, failed_at_ + kLinger, [this] { return gravity_ == Gravity::kKilled; });
+  return failure_;
+}
+
+void RankGroup::throw_failure(std::unique_lock<std::mutex>& lock) const {
+  changed_.wait_until(lock, failed_at_ + kLinger, [this] { return gravity_ == Gravity::kKilled; });
+  throw CommError(failure_->message, failure_->rank);
+}
+
+void RankGroup::answer(int rank, const std::string& key, const std::string& value) {
+  Sender sender;
+  {
+    std::lock_guard lock(mutex_);
+    sender = ranks_[static_cast<size_t>(rank)].sender;
+  }
+  try {
+    sender(FrameType::kStoreValue, pack_pair(key, value));
+  } catch (const CommError& e) {
+    on_lost(rank, e.what());
+  }
+}
+
+void RankGroup::store_set(const std::string& key, const std::string& value) {
+  std::vector<int> asked;
+  {
+    std::lock_guard lock(mutex_);
+    store_[key] = value;
+    const auto [begin, end] = waiting_.equal_range(key);
+    for (auto it = begin; it != end; ++it) asked.push_back(it->second);
+    waiting_.erase(begin, end);
+  }
+  for (const int rank : asked) answer(rank, key, value);
+}
+
+void RankGroup::store_get(int rank, const std::string& key) {
+  std::string value;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = store_.find(key);
+    if (found == store_.end()) {
+      waiting_.emplace(key, rank);
+      return;
+    }
+    value = found->second;
+  }
+  answer(rank, key, value);
+}
+
+std::vector<Json> RankGroup::wait_loaded(std::chrono::nanoseconds patience, std::chrono::nanoseconds interval,
+                                         const std::function<void(const std::vector<Json>&)>& progress) {
+  std::unique_lock lock(mutex_);
+  last_progress_ = Clock::now();
+  while (true) {
+    if (failure_) throw_failure(lock);
+    const auto loading = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return !r.loaded; });
+    if (loading == ranks_.end()) break;
+    if (Clock::now() - last_progress_ > patience) {
+      const int rank = static_cast<int>(loading - ranks_.begin());
+      throw CommError(fmt::format("{} made no progress with loading for {:.0f} s", name(rank),
+                                  std::chrono::duration<double>(patience).count()),
+                      rank);
+    }
+    std::vector<Json> all;
+    for (const Rank& r : ranks_) all.push_back(r.progress);
+    lock.unlock();
+    progress(all);
+    lock.lock();
+    changed_.wait_for(lock, interval);
+  }
+  std::vector<Json> loaded;
+  for (const Rank& r : ranks_) loaded.push_back(*r.loaded);
+  return loaded;
+}
+
+void RankGroup::send_all(FrameType type, std::string_view payload) {
+  for (int rank = 0; rank < world_size(); ++rank) {
+    {
+      std::unique_lock lock(mutex_);
+      if (failure_) throw_failure(lock);
+    }
+    try {
+      ranks_[static_cast<size_t>(rank)].sender(type, payload);
+    } catch (const CommError& e) {
+      std::unique_lock lock(mutex_);
+      fail(Gravity::kLost, rank, fmt::format("{} is lost: {}", name(rank), e.what()));
+      throw_failure(lock);
+    }
+  }
+}
+
+bool RankGroup::all_answered() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return !r.outputs.empty(); });
+}
+
+std::string RankGroup::missing_ranks() const {
+  std::string missing;
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const Rank& r = ranks_[static_cast<size_t>(rank)];
+    if (!r.outputs.empty()) continue;
+    missing += fmt::format("{}{}, process state {}", missing.empty() ? "" : "; ", name(rank), r.state);
+  }
+  return missing;
+}
+
+ModelRunnerOutput RankGroup::wait_output(int64_t step, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline.instant(), [this] { return failure_ || all_answered(); });
+  if (failure_) throw_failure(lock);
+  if (!all_answered()) throw CommError(fmt::format("step {} is late, no answer from {}", step, missing_ranks()));
+  ModelRunnerOutput merged;
+  merged.step = step;
+  for (int rank = 0; rank < world_size(); ++rank) {
+    Rank& r = ranks_[static_cast<size_t>(rank)];
+    ModelRunnerOutput output = std::move(r.outputs.front());
+    r.outputs.pop_front();
+    if (output.step != step) {
+      throw CommError(fmt::format("{} answered step {} where {} was expected", name(rank), output.step, step), rank);
+    }
+    if (merged.sampled.empty()) merged.sampled = std::move(output.sampled);
+    merged.timings.insert(merged.timings.end(), output.timings.begin(), output.timings.end());
+  }
+  return merged;
+}
+
+bool RankGroup::output_ready() const {
+  std::lock_guard lock(mutex_);
+  return failure_ || all_answered();
+}
+
+void RankGroup::expect_end() {
+  std::lock_guard lock(mutex_);
+  ending_ = true;
+}
+
+}  // namespace tutti
