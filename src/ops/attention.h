@@ -7,7 +7,9 @@
 
 namespace tutti {
 
-// One layer's keys and values. A block holds `block_size` tokens of one sequence; a slot is block * block_size + offset.
+// One layer's keys and values, F32 or BF16. A block holds `block_size` tokens of one sequence; a slot is
+// block * block_size + offset. How elements lie inside one block and head is the kernels' own matter (on the CPU keys
+// are [head_dim, block_size] there): whoever copies a cache copies whole blocks.
 struct KVLayer {
   Tensor keys;    // [num_blocks, num_kv_heads, block_size, head_dim]
   Tensor values;  // [num_blocks, num_kv_heads, block_size, head_dim]

@@ -8,10 +8,13 @@
 
 namespace tutti {
 
+struct KernelTable;
+
 struct Context {
   Device device;
-  ThreadPool* pool = nullptr;  // CPU kernels
+  ThreadPool* pool = nullptr;  // CPU kernels; nullptr: the calling thread alone
   Arena* arena = nullptr;      // activations and scratch of one step
+  const KernelTable* kernels = nullptr;  // nullptr: the best for the device (ops/kernel_table.h)
 };
 
 }  // namespace tutti

@@ -1,0 +1,212 @@
+// Attention of a block of query rows over one split of the keys (level.h), for any vector type V and cache type. Keys
+// are taken kKeyStep at a time into float scratch; scores and weighted values are then the plain matrix kernel with
+// the keys, or the values, as a panel. What a row computes depends on its position and the key positions alone: rows
+// beside it only share the loads.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "ops/cpu/plain_kernels.h"
+#include "ops/cpu/vector_kernels.h"
+
+namespace tutti::cpu {
+
+struct CacheF32 {
+  static constexpr int kBytes = 4;
+  template <class V>
+  static typename V::F load(const uint8_t* p) {
+    return V::load(reinterpret_cast<const float*>(p));
+  }
+};
+
+struct CacheBF16 {
+  static constexpr int kBytes = 2;
+  template <class V>
+  static typename V::F load(const uint8_t* p) {
+    return V::load_bf16(reinterpret_cast<const uint16_t*>(p));
+  }
+};
+
+template <class V, class Cache>
+class SplitKernel {
+ public:
+  explicit SplitKernel(const AttentionSplit& split) : s_(split), padded_((split.head_dim + 31) / 32 * 32) {
+    keys_ = s_.scratch;
+    values_ = keys_ + padded_ * kKeyStep;
+    scores_ = values_ + padded_ * kKeyStep;
+    lanes_ = scores_ + kAttentionRows * kKeyStep;
+    for (int64_t r = 0; r < s_.rows; ++r) positions_[r] = s_.first_position + (s_.first_row + r) / s_.group;
+  }
+
+  void run() {
+    for (int64_t r = 0; r < s_.rows; ++r) {
+      s_.max[r] = -INFINITY;
+      for (int i = 0; i < kKeyStep; ++i) lanes_[r * kKeyStep + i] = 0.0f;
+      for (int64_t d = 0; d < padded_; ++d) s_.out[r * padded_ + d] = 0.0f;
+    }
+    for (int64_t begin = s_.begin; begin < s_.end; begin += kKeyStep) step(begin);
+    for (int64_t r = 0; r < s_.rows; ++r) s_.sum[r] = tree_sum<V>(lanes_ + r * kKeyStep);
+  }
+
+ private:
+  int64_t position(int64_t row) const { return positions_[row]; }
+  int64_t first_visible(int64_t row) const {
+    const int64_t first = s_.sliding_window > 0 ? position(row) - s_.sliding_window + 1 : 0;
+    return first > 0 ? first : 0;
+  }
+
+  void step(int64_t begin) {
+    // Positions grow with the row, so the rows that see a key of this step are consecutive.
+    int64_t row_begin = 0, row_end = s_.rows;
+    while (row_begin < s_.rows && position(row_begin) < begin) ++row_begin;
+    while (row_end > row_begin && first_visible(row_end - 1) >= begin + kKeyStep) --row_end;
+    if (row_begin >= row_end) return;
+    load_keys(begin);
+    load_values(begin);
+    // Whole tiles, so that their layout is that of q.
+    const int64_t tile_begin = row_begin / V::kFloatTileRows * V::kFloatTileRows;
+    for (int64_t r0 = tile_begin; r0 < row_end; r0 += V::kFloatTileRows) {
+      const int rows = s_.rows - r0 < V::kFloatTileRows ? static_cast<int>(s_.rows - r0) : V::kFloatTileRows;
+      with_constant<V::kFloatTileRows>(rows, [&]<int kRows>() { multiply_keys<kRows>(r0); });
+    }
+    for (int64_t r = row_begin; r < row_end; ++r) soften(r, begin);
+    for (int64_t r0 = row_begin; r0 < row_end; r0 += V::kFloatTileRows) {
+      const int rows = row_end - r0 < V::kFloatTileRows ? static_cast<int>(row_end - r0) : V::kFloatTileRows;
+      with_constant<V::kFloatTileRows>(rows, [&]<int kRows>() { add_values<kRows>(r0); });
+    }
+  }
+
+  const uint8_t* block_of(const uint8_t* base, int64_t position) const {
+    return base + static_cast<int64_t>(s_.block_table[position / s_.block_size]) * s_.block_stride;
+  }
+
+  // keys_[d][key]; keys past the split's end keep what was there and are masked later.
+  void load_keys(int64_t begin) {
+    const int64_t size = s_.block_size;
+    for (int64_t j = 0; j < kKeyStep && begin + j < s_.end;) {
+      const int64_t offset = (begin + j) % size;
+      const uint8_t* p = block_of(s_.keys, begin + j) + offset * Cache::kBytes;
+      const bool whole = (size - offset) % V::kLanes == 0 && kKeyStep - j >= V::kLanes;
+      if (whole) {
+        for (int64_t d = 0; d < s_.head_dim; ++d) {
+          V::store(keys_ + d * kKeyStep + j, Cache::template load<V>(p + d * size * Cache::kBytes));
+        }
+        j += V::kLanes;
+      } else {
+        for (int64_t d = 0; d < s_.head_dim; ++d) keys_[d * kKeyStep + j] = scalar(p + d * size * Cache::kBytes);
+        ++j;
+      }
+    }
+  }
+
+  // values_[d / 32][key][d % 32], zeros past the split's end and past head_dim.
+  void load_values(int64_t begin) {
+    for (int64_t j = 0; j < kKeyStep; ++j) {
+      const bool there = begin + j < s_.end;
+      const uint8_t* p = there ? block_of(s_.values, begin + j) + (begin + j) % s_.block_size * s_.head_dim * Cache::kBytes
+                               : nullptr;
+      int64_t d = 0;
+      for (; there && d + V::kLanes <= s_.head_dim; d += V::kLanes) {
+        V::store(value_at(d, j), Cache::template load<V>(p + d * Cache::kBytes));
+      }
+      for (; d < padded_; ++d) *value_at(d, j) = there && d < s_.head_dim ? scalar(p + d * Cache::kBytes) : 0.0f;
+    }
+  }
+  float* value_at(int64_t d, int64_t key) { return values_ + (d / kPanelRows * kKeyStep + key) * kPanelRows + d % kPanelRows; }
+
+  static float scalar(const uint8_t* p) {
+    if constexpr (Cache::kBytes == 4) {
+      return PlainF32::value(p);
+    } else {
+      uint16_t b;
+      std::memcpy(&b, p, 2);
+      return bf16_to_float<V>(b);
+    }
+  }
+
+  template <int kRows>
+  void multiply_keys(int64_t r0) {
+    for (int column = 0; column < kKeyStep; column += 2 * V::kLanes) {
+      plain_tile<V, PlainF32, InterleavedRows<kRows>, kRows>(s_.q + r0 * s_.head_dim, reinterpret_cast<const uint8_t*>(keys_),
+                                                             column, s_.head_dim, scores_ + r0 * kKeyStep + column,
+                                                             kKeyStep, true);
+    }
+  }
+
+  // Scores of one row become exp(score - max); what the row had so far is rescaled when the maximum grows.
+  void soften(int64_t row, int64_t begin) {
+    using F = typename V::F;
+    float* scores = scores_ + row * kKeyStep;
+    if (s_.soft_cap > 0) cap(scores);
+    const int64_t low = first_visible(row) - begin, high = position(row) + 1 - begin;
+    for (int64_t j = 0; j < low && j < kKeyStep; ++j) scores[j] = -INFINITY;
+    for (int64_t j = high; j < kKeyStep; ++j) scores[j] = -INFINITY;
+    F largest = V::load(scores);
+    for (int j = V::kLanes; j < kKeyStep; j += V::kLanes) largest = V::max(largest, V::load(scores + j));
+    const float step_max = V::reduce_max(largest);
+    float* lanes = lanes_ + row * kKeyStep;
+    if (step_max > s_.max[row]) {
+      const F factor = vector_exp<V>(V::set1(s_.max[row] - step_max));
+      s_.max[row] = step_max;
+      for (int j = 0; j < kKeyStep; j += V::kLanes) V::store(lanes + j, V::mul(V::load(lanes + j), factor));
+      float* out = s_.out + row * padded_;
+      for (int64_t d = 0; d < padded_; d += V::kLanes) V::store(out + d, V::mul(V::load(out + d), factor));
+    }
+    const F max = V::set1(s_.max[row]);
+    for (int j = 0; j < kKeyStep; j += V::kLanes) {
+      const F p = vector_exp<V>(V::sub(V::load(scores + j), max));
+      V::store(scores + j, p);
+      V::store(lanes + j, V::add(V::load(lanes + j), p));
+    }
+  }
+
+  // cap * tanh(score / cap), with tanh(x) = 1 - 2 / (exp(2x) + 1)
+  void cap(float* scores) const {
+    const auto one = V::set1(1.0f), two = V::set1(2.0f);
+    for (int j = 0; j < kKeyStep; j += V::kLanes) {
+      const auto e = vector_exp<V>(V::mul(V::load(scores + j), V::set1(2.0f / s_.soft_cap)));
+      const auto tanh = V::sub(one, V::div(two, V::add(e, one)));
+      V::store(scores + j, V::mul(V::set1(s_.soft_cap), tanh));
+    }
+  }
+
+  template <int kRows>
+  void add_values(int64_t r0) {
+    for (int64_t d = 0; d < padded_; d += kPanelRows) {
+      for (int column = 0; column < kPanelRows; column += 2 * V::kLanes) {
+        plain_tile<V, PlainF32, RowsOf32, kRows>(scores_ + r0 * kKeyStep, reinterpret_cast<const uint8_t*>(values_ + d * kKeyStep),
+                                                 column, kKeyStep, s_.out + r0 * padded_ + d + column, padded_, false);
+      }
+    }
+  }
+
+  const AttentionSplit& s_;
+  const int64_t padded_;
+  float *keys_, *values_, *scores_, *lanes_;
+  int64_t positions_[kAttentionRows];
+};
+
+template <class V, class Cache>
+void attend_split(const AttentionSplit& split) {
+  SplitKernel<V, Cache>(split).run();
+}
+
+// LevelKernels::merge_split
+template <class V>
+void merge_split(int64_t n, float split_max, float split_sum, const float* split_out, float* max, float* sum, float* out) {
+  if (split_max == -INFINITY) return;
+  const float new_max = *max > split_max ? *max : split_max;
+  float factors[2][V::kLanes];
+  V::store(factors[0], vector_exp<V>(V::set1(*max - new_max)));
+  V::store(factors[1], vector_exp<V>(V::set1(split_max - new_max)));
+  const float old_factor = factors[0][0], new_factor = factors[1][0];
+  *max = new_max;
+  *sum = *sum * old_factor + split_sum * new_factor;
+  for (int64_t d = 0; d < n; d += V::kLanes) {
+    V::store(out + d, V::add(V::mul(V::load(out + d), V::set1(old_factor)), V::mul(V::load(split_out + d), V::set1(new_factor))));
+  }
+}
+
+}  // namespace tutti::cpu

@@ -1,0 +1,66 @@
+#include "ops/cpu/isa.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/cpu/drivers.h"
+
+namespace tutti::cpu {
+namespace {
+
+bool has_kernel(const KernelTable& table, Op op, DType dtype) {
+  if (op == Op::kAttention) return dtype == DType::kF32 || dtype == DType::kBF16;
+  return table.level->panel_of(dtype) != nullptr;
+}
+
+KernelTable make_table(const LevelKernels& level, std::string_view name) {
+  return {.name = name,
+          .device = DeviceType::kCpu,
+          .level = &level,
+          .has = has_kernel,
+          .pack_weight = pack_weight,
+          .embedding = embedding,
+          .linear = linear,
+          .gate_up_silu = gate_up_silu,
+          .rms_norm = rms_norm,
+          .add_rms_norm = add_rms_norm,
+          .add = add,
+          .rope = rope,
+          .write_kv = write_kv,
+          .paged_attention = paged_attention,
+          .gather_rows = gather_rows};
+}
+
+std::vector<KernelTable> make_tables() {
+  std::vector<KernelTable> tables;
+  tables.push_back(make_table(portable_kernels(), "cpu/portable"));
+  return tables;
+}
+
+const KernelTable& choose_table() {
+  const auto tables = available_tables();
+  const char* wanted = std::getenv("TUTTI_CPU_ISA");
+  if (wanted == nullptr || *wanted == '\0') return tables.back();
+  std::string names;
+  for (const KernelTable& table : tables) {
+    if (table.level->name == wanted) return table;
+    names += (names.empty() ? "" : ", ") + std::string(table.level->name);
+  }
+  throw ConfigError("TUTTI_CPU_ISA=" + std::string(wanted) + ": this processor and build have " + names);
+}
+
+}  // namespace
+
+std::span<const KernelTable> available_tables() {
+  static const std::vector<KernelTable> tables = make_tables();
+  return tables;
+}
+
+const KernelTable& best_kernel_table() {
+  static const KernelTable& table = choose_table();
+  return table;
+}
+
+}  // namespace tutti::cpu

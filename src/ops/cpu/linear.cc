@@ -1,0 +1,157 @@
+// linear() and gate_up_silu(): activations are brought into tiles once, then output panels (and, where there are few
+// panels for many threads, groups of rows) are dealt to the threads.
+#include <cstring>
+
+#include "ops/cpu/drivers.h"
+#include "ops/cpu/layout.h"
+
+namespace tutti::cpu {
+namespace {
+
+// Rows of one group are cut between threads at multiples of this: whole tiles at every level.
+constexpr int64_t kRowUnit = 48;
+
+// The tiles of a group of rows, in the forms that the weight's segments read.
+class Activations {
+ public:
+  Activations(const Context& ctx, const PackedWeight& w, int64_t num_rows) : ctx_(ctx), scratch_(ctx), k_(w.in_features) {
+    bool plain = false, quantized = false;
+    for (const auto& segment : w.segments) (is_quantized(segment.dtype) ? quantized : plain) = true;
+    const int64_t rows = std::min(num_rows, kRowGroup);
+    if (plain) float_tiles_ = scratch_.bytes(rows * float_row_bytes(k_));
+    if (quantized) quant_tiles_ = scratch_.bytes(rows * quant_row_bytes(k_));
+  }
+
+  // Rows [first_row, first_row + rows) of x.
+  void prepare(const Tensor& x, int64_t first_row, int64_t rows) {
+    const LevelKernels& level = level_of(ctx_);
+    if (float_tiles_ != nullptr) {
+      prepare_tiles(x, first_row, rows, level.float_tile_rows, level.float_tile, float_row_bytes(k_), float_tiles_);
+    }
+    if (quant_tiles_ != nullptr) {
+      prepare_tiles(x, first_row, rows, level.quant_tile_rows, level.quant_tile, quant_row_bytes(k_), quant_tiles_);
+    }
+  }
+
+  // The tiles from `row` of the group on.
+  const uint8_t* tiles(DType dtype, int64_t row) const {
+    return is_quantized(dtype) ? quant_tiles_ + row * quant_row_bytes(k_) : float_tiles_ + row * float_row_bytes(k_);
+  }
+
+ private:
+  void prepare_tiles(const Tensor& x, int64_t first_row, int64_t rows, int64_t tile_rows,
+                     decltype(LevelKernels::float_tile) kernel, int64_t row_bytes, uint8_t* tiles) {
+    const int64_t count = (rows + tile_rows - 1) / tile_rows;
+    split_evenly(ctx_, threads_for(ctx_, rows * k_ / 4), count, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t row = t * tile_rows;
+        kernel(x.row<float>(first_row + row), x.stride(0), static_cast<int>(std::min(tile_rows, rows - row)), k_,
+               tiles + row * row_bytes);
+      }
+    });
+  }
+
+  const Context& ctx_;
+  Scratch scratch_;
+  int64_t k_;
+  uint8_t* float_tiles_ = nullptr;
+  uint8_t* quant_tiles_ = nullptr;
+};
+
+// body(panel, row_begin, row_count) for all panels and all rows of a group.
+template <class Body>
+void for_panels(const Context& ctx, int64_t panels, int64_t rows, int64_t k, Body&& body) {
+  const int threads = threads_for(ctx, panels * kPanelRows * rows * k / 8);
+  const int64_t units = (rows + kRowUnit - 1) / kRowUnit;
+  const int64_t cuts = std::clamp<int64_t>(4 * threads / panels, 1, units);
+  split_evenly(ctx, threads, panels * cuts, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t cut = item % cuts;
+      const int64_t row_begin = units * cut / cuts * kRowUnit;
+      const int64_t row_end = std::min(rows, units * (cut + 1) / cuts * kRowUnit);
+      body(item / cuts, row_begin, row_end - row_begin);
+    }
+  });
+}
+
+// c [rows, 32] = the products with one panel of a segment, in `out` itself where the panel is whole.
+class PanelOutput {
+ public:
+  PanelOutput(float* out, int64_t stride, int64_t columns) : out_(out), out_stride_(stride), columns_(columns) {}
+  bool direct() const { return columns_ == kPanelRows; }
+  float* data() { return direct() ? out_ : buffer_; }
+  int64_t stride() const { return direct() ? out_stride_ : kPanelRows; }
+  void finish(int64_t rows) {
+    if (direct()) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(out_ + r * out_stride_, buffer_ + r * kPanelRows, static_cast<size_t>(columns_) * sizeof(float));
+    }
+  }
+
+ private:
+  float* out_;
+  int64_t out_stride_, columns_;
+  alignas(64) float buffer_[kRowGroup * kPanelRows];
+};
+
+void run_panel(const LevelKernels& level, const PackedWeight::Segment& segment, int64_t panel, int64_t k,
+               const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
+  const int64_t panel_bytes = static_cast<int64_t>(segment.storage.bytes()) / num_panels(segment.rows);
+  level.panel_of(segment.dtype)(segment.storage.data_as<uint8_t>() + panel * panel_bytes, k, tiles, rows, c, ldc);
+}
+
+int64_t panel_columns(const PackedWeight::Segment& segment, int64_t panel) {
+  return std::min<int64_t>(kPanelRows, segment.rows - panel * kPanelRows);
+}
+
+}  // namespace
+
+void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
+  const LevelKernels& level = level_of(ctx);
+  int64_t panels = 0;
+  for (const auto& segment : w.segments) panels += num_panels(segment.rows);
+  Activations activations(ctx, w, x.size(0));
+  for (int64_t first = 0; first < x.size(0); first += kRowGroup) {
+    const int64_t rows = std::min(kRowGroup, x.size(0) - first);
+    activations.prepare(x, first, rows);
+    for_panels(ctx, panels, rows, w.in_features, [&](int64_t panel, int64_t row, int64_t count) {
+      int64_t column = 0;
+      size_t s = 0;
+      for (; panel >= num_panels(w.segments[s].rows); ++s) {
+        panel -= num_panels(w.segments[s].rows);
+        column += w.segments[s].rows;
+      }
+      column += panel * kPanelRows;
+      const int64_t columns = panel_columns(w.segments[s], panel);
+      float* target = out.row<float>(first + row) + column;
+      PanelOutput c(target, out.stride(0), columns);
+      run_panel(level, w.segments[s], panel, w.in_features, activations.tiles(w.segments[s].dtype, row), count, c.data(),
+                c.stride());
+      c.finish(count);
+      if (!bias.defined()) return;
+      for (int64_t r = 0; r < count; ++r) level.add(target + r * out.stride(0), bias.data_as<float>() + column, columns);
+    });
+  }
+}
+
+void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
+  const LevelKernels& level = level_of(ctx);
+  const auto &gate = w.segments[0], &up = w.segments[1];
+  Activations activations(ctx, w, x.size(0));
+  for (int64_t first = 0; first < x.size(0); first += kRowGroup) {
+    const int64_t rows = std::min(kRowGroup, x.size(0) - first);
+    activations.prepare(x, first, rows);
+    for_panels(ctx, num_panels(gate.rows), rows, 2 * w.in_features, [&](int64_t panel, int64_t row, int64_t count) {
+      alignas(64) float g[kRowGroup * kPanelRows];
+      alignas(64) float u[kRowGroup * kPanelRows];
+      run_panel(level, gate, panel, w.in_features, activations.tiles(gate.dtype, row), count, g, kPanelRows);
+      run_panel(level, up, panel, w.in_features, activations.tiles(up.dtype, row), count, u, kPanelRows);
+      const int64_t columns = panel_columns(gate, panel);
+      for (int64_t r = 0; r < count; ++r) {
+        level.silu_mul(g + r * kPanelRows, u + r * kPanelRows, columns, out.row<float>(first + row + r) + panel * kPanelRows);
+      }
+    });
+  }
+}
+
+}  // namespace tutti::cpu

@@ -1,0 +1,54 @@
+// Which kernels a device (and, on the CPU, an instruction set level) has: one table each. ops.cc checks shapes and calls
+// through it. Tables are constant; any thread may read them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ops/ops.h"
+
+namespace tutti {
+
+namespace cpu {
+struct LevelKernels;
+}
+
+enum class Op : uint8_t { kLinear, kEmbedding, kGateUpSilu, kAttention };
+std::string_view op_name(Op op);
+
+struct KernelTable {
+  std::string_view name;  // "cpu/avx512", "cuda"
+  DeviceType device = DeviceType::kCpu;
+  const cpu::LevelKernels* level = nullptr;  // CPU only
+
+  // Is there a kernel for weights (kAttention: a cache) of this type?
+  bool (*has)(const KernelTable& table, Op op, DType dtype);
+
+  // As in ops.h; shapes are checked.
+  PackedWeight (*pack_weight)(const Context&, std::span<const Tensor> pieces);
+  void (*embedding)(const Context&, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
+  void (*linear)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
+  void (*gate_up_silu)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& out);
+  void (*rms_norm)(const Context&, const Tensor& x, const Tensor& weight, double eps, const Tensor& out);
+  void (*add_rms_norm)(const Context&, const Tensor& residual, const Tensor& delta, const Tensor& weight, double eps,
+                       const Tensor& out);
+  void (*add)(const Context&, const Tensor& x, const Tensor& y);
+  void (*rope)(const Context&, const Tensor& x, const Tensor& positions, const Tensor& cos_sin, RopeLayout layout);
+  void (*write_kv)(const Context&, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache);
+  void (*paged_attention)(const Context&, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
+                          const ops::AttentionParams& params, const Tensor& out);
+  void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
+};
+
+// The context's own table, else the best one for its device. Throws ConfigError when this program was built without
+// kernels for the device, or when TUTTI_CPU_ISA names a level that this processor does not have.
+const KernelTable& kernel_table(const Context& ctx);
+
+// nullptr when this program was built without CUDA.
+const KernelTable* cuda_kernel_table();
+
+// Throws ConfigError naming the table, the op and the type when there is no such kernel. Called before weights are read.
+void require_kernel(const KernelTable& table, Op op, DType dtype);
+
+}  // namespace tutti

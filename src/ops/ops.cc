@@ -1,0 +1,146 @@
+#include "ops/ops.h"
+
+#include "base/check.h"
+#include "ops/kernel_table.h"
+
+namespace tutti::ops {
+namespace {
+
+void check_activations(const Context& ctx, const Tensor& x, int64_t rows, int64_t columns) {
+  CHECK_EQ(x.rank(), 2);
+  CHECK_EQ(x.size(0), rows);
+  CHECK_EQ(x.size(1), columns);
+  CHECK(x.device() == ctx.device);
+}
+
+void check_same_shape(const Tensor& a, const Tensor& b) {
+  CHECK_EQ(a.rank(), b.rank());
+  for (int d = 0; d < a.rank(); ++d) CHECK_EQ(a.size(d), b.size(d));
+  CHECK(a.dtype() == b.dtype());
+}
+
+void check_indices(const Tensor& indices, int64_t count) {
+  CHECK_EQ(indices.rank(), 1);
+  CHECK_EQ(indices.size(0), count);
+  CHECK(indices.dtype() == DType::kI32);
+}
+
+void check_cache(const KVLayer& cache, int64_t num_kv_heads, int64_t head_dim) {
+  check_same_shape(cache.keys, cache.values);
+  CHECK_EQ(cache.keys.rank(), 4);
+  CHECK_EQ(cache.keys.size(1), num_kv_heads);
+  CHECK_EQ(cache.keys.size(3), head_dim);
+  CHECK(cache.keys.is_contiguous() && cache.values.is_contiguous());
+}
+
+}  // namespace
+
+PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces) {
+  CHECK(!pieces.empty());
+  const KernelTable& table = kernel_table(ctx);
+  for (const Tensor& piece : pieces) {
+    CHECK_EQ(piece.rank(), 2);
+    CHECK_EQ(piece.size(1), pieces[0].size(1));
+    CHECK(piece.device().is_cpu());
+    require_kernel(table, Op::kLinear, piece.dtype());
+  }
+  return table.pack_weight(ctx, pieces);
+}
+
+void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
+  CHECK(table.defined());
+  check_indices(ids, ids.size(0));
+  check_activations(ctx, out, ids.size(0), table.in_features);
+  kernel_table(ctx).embedding(ctx, ids, table, vocab_begin, out);
+}
+
+void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
+  CHECK(w.defined());
+  check_activations(ctx, x, x.size(0), w.in_features);
+  check_activations(ctx, out, x.size(0), w.out_features);
+  if (bias.defined()) {
+    CHECK_EQ(bias.rank(), 1);
+    CHECK_EQ(bias.size(0), w.out_features);
+    CHECK(bias.dtype() == DType::kF32);
+  }
+  kernel_table(ctx).linear(ctx, x, w, bias, out);
+}
+
+void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
+  CHECK_EQ(w.segments.size(), 2u);
+  CHECK_EQ(w.segments[0].rows, w.segments[1].rows);
+  check_activations(ctx, x, x.size(0), w.in_features);
+  check_activations(ctx, out, x.size(0), w.segments[0].rows);
+  kernel_table(ctx).gate_up_silu(ctx, x, w, out);
+}
+
+void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out) {
+  CHECK(x.rank() == 2 || x.rank() == 3);
+  check_same_shape(x, out);
+  CHECK_EQ(weight.rank(), 1);
+  CHECK_EQ(weight.size(0), x.size(x.rank() - 1));
+  CHECK(weight.dtype() == DType::kF32);
+  kernel_table(ctx).rms_norm(ctx, x, weight, eps, out);
+}
+
+void add_rms_norm(const Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& weight, double eps,
+                  const Tensor& out) {
+  CHECK_EQ(residual.rank(), 2);
+  check_same_shape(residual, delta);
+  check_same_shape(residual, out);
+  CHECK_EQ(weight.rank(), 1);
+  CHECK_EQ(weight.size(0), residual.size(1));
+  CHECK(weight.dtype() == DType::kF32);
+  kernel_table(ctx).add_rms_norm(ctx, residual, delta, weight, eps, out);
+}
+
+void add(const Context& ctx, const Tensor& x, const Tensor& y) {
+  CHECK_EQ(x.rank(), 2);
+  check_same_shape(x, y);
+  kernel_table(ctx).add(ctx, x, y);
+}
+
+void rope(const Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& cos_sin, RopeLayout layout) {
+  CHECK_EQ(x.rank(), 3);
+  check_indices(positions, x.size(0));
+  CHECK_EQ(cos_sin.rank(), 3);
+  CHECK_EQ(cos_sin.size(1), 2);
+  CHECK_LE(2 * cos_sin.size(2), x.size(2));
+  CHECK(cos_sin.dtype() == DType::kF32 && cos_sin.is_contiguous());
+  kernel_table(ctx).rope(ctx, x, positions, cos_sin, layout);
+}
+
+void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache) {
+  CHECK_EQ(k.rank(), 3);
+  check_same_shape(k, v);
+  CHECK_EQ(k.size(0), meta.num_tokens);
+  check_cache(cache, k.size(1), k.size(2));
+  CHECK_EQ(meta.slot_mapping.size(0), meta.num_tokens);
+  CHECK(meta.slot_mapping.dtype() == DType::kI64);
+  kernel_table(ctx).write_kv(ctx, k, v, meta, cache);
+}
+
+void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
+                     const AttentionParams& params, const Tensor& out) {
+  CHECK_EQ(q.rank(), 3);
+  check_same_shape(q, out);
+  CHECK_EQ(q.size(0), meta.num_tokens);
+  check_cache(cache, cache.keys.size(1), q.size(2));
+  CHECK_EQ(q.size(1) % cache.keys.size(1), 0);
+  check_indices(meta.query_start, meta.num_seqs + 1);
+  check_indices(meta.seq_lens, meta.num_seqs);
+  CHECK_EQ(meta.block_table.rank(), 2);
+  CHECK_GE(meta.block_table.size(0), meta.num_seqs);
+  CHECK(meta.block_table.dtype() == DType::kI32);
+  kernel_table(ctx).paged_attention(ctx, q, cache, meta, params, out);
+}
+
+void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
+  check_activations(ctx, x, x.size(0), out.size(1));
+  check_activations(ctx, out, rows.size(0), x.size(1));
+  check_indices(rows, rows.size(0));
+  CHECK(x.dtype() == out.dtype());
+  kernel_table(ctx).gather_rows(ctx, x, rows, out);
+}
+
+}  // namespace tutti::ops

@@ -1,0 +1,256 @@
+// Ops against float64 on fresh random data. The seed is printed; outputs are poisoned with NaN first. All levels of
+// this processor are tested.
+#include "ops/ops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/cpu/half.h"
+#include "ops/cpu/isa.h"
+
+namespace tutti {
+namespace {
+
+class OpsTest : public testing::TestWithParam<int> {
+ protected:
+  OpsTest() : pool_(2), arena_(size_t{64} << 20, Device::cpu()) {
+    ctx_ = {.pool = &pool_, .arena = &arena_, .kernels = &cpu::available_tables()[static_cast<size_t>(GetParam())]};
+    seed_ = std::random_device{}();
+    random_.seed(seed_);
+    RecordProperty("seed", std::to_string(seed_));
+  }
+  void TearDown() override {
+    if (HasFailure()) std::printf("seed %u, level %s\n", seed_, std::string(ctx_.kernels->name).c_str());
+  }
+
+  float normal() { return std::normal_distribution<float>()(random_); }
+  int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+  Tensor normals(std::initializer_list<int64_t> shape) {
+    Tensor t = Tensor::empty(shape, DType::kF32);
+    for (int64_t i = 0; i < t.numel(); ++i) t.data_as<float>()[i] = normal();
+    return t;
+  }
+  static Tensor poisoned(std::initializer_list<int64_t> shape) {
+    Tensor t = Tensor::empty(shape, DType::kF32);
+    for (int64_t i = 0; i < t.numel(); ++i) t.data_as<float>()[i] = NAN;
+    return t;
+  }
+
+  ThreadPool pool_;
+  Arena arena_;
+  Context ctx_;
+  unsigned seed_;
+  std::mt19937 random_;
+};
+
+TEST_P(OpsTest, NormOfRowsAndOfHeads) {
+  const Tensor x = normals({3, 5, 70}), weight = normals({70}), out = poisoned({3, 5, 70});
+  ops::rms_norm(ctx_, x, weight, 1e-5, out);
+  for (int64_t row = 0; row < 15; ++row) {
+    const float* p = x.data_as<float>() + row * 70;
+    double squares = 0;
+    for (int i = 0; i < 70; ++i) squares += double{p[i]} * p[i];
+    for (int i = 0; i < 70; ++i) {
+      const double expected = p[i] / std::sqrt(squares / 70 + 1e-5) * weight.data_as<float>()[i];
+      EXPECT_NEAR(out.data_as<float>()[row * 70 + i], expected, 2e-6 * (1 + std::abs(expected)));
+    }
+  }
+}
+
+TEST_P(OpsTest, AddThenNormEqualsBoth) {
+  const Tensor residual = normals({4, 576}), delta = normals({4, 576}), weight = normals({576}), out = poisoned({4, 576});
+  Tensor sum = Tensor::empty({4, 576}, DType::kF32);
+  for (int64_t i = 0; i < sum.numel(); ++i) sum.data_as<float>()[i] = residual.data_as<float>()[i] + delta.data_as<float>()[i];
+  const Tensor expected = poisoned({4, 576});
+  ops::rms_norm(ctx_, sum, weight, 1e-6, expected);
+  ops::add_rms_norm(ctx_, residual, delta, weight, 1e-6, out);
+  EXPECT_EQ(std::memcmp(residual.data(), sum.data(), sum.bytes()), 0);
+  EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.bytes()), 0);
+}
+
+TEST_P(OpsTest, RopeTurnsPairs) {
+  for (const RopeLayout layout : {RopeLayout::kHalf, RopeLayout::kInterleaved}) {
+    const int64_t tokens = 5, heads = 3, head_dim = 80, half = 36;
+    const Tensor x = normals({tokens, heads, head_dim}), table = normals({50, 2, half});
+    Tensor positions = Tensor::empty({tokens}, DType::kI32);
+    for (int t = 0; t < tokens; ++t) positions.data_as<int32_t>()[t] = static_cast<int32_t>(uniform(0, 49));
+    std::vector<float> before(x.data_as<float>(), x.data_as<float>() + x.numel());
+    ops::rope(ctx_, x, positions, table, layout);
+    for (int64_t t = 0; t < tokens; ++t) {
+      const float* cos = table.row<float>(positions.data_as<int32_t>()[t]);
+      for (int64_t h = 0; h < heads; ++h) {
+        const float* was = before.data() + (t * heads + h) * head_dim;
+        const float* is = x.data_as<float>() + (t * heads + h) * head_dim;
+        for (int64_t i = 0; i < half; ++i) {
+          const int64_t a = layout == RopeLayout::kHalf ? i : 2 * i, b = layout == RopeLayout::kHalf ? half + i : 2 * i + 1;
+          EXPECT_NEAR(is[a], double{was[a]} * cos[i] - double{was[b]} * cos[half + i], 2e-6 * 8);
+          EXPECT_NEAR(is[b], double{was[b]} * cos[i] + double{was[a]} * cos[half + i], 2e-6 * 8);
+        }
+        for (int64_t i = 2 * half; i < head_dim; ++i) EXPECT_EQ(is[i], was[i]);
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, AddAndGather) {
+  const Tensor x = normals({6, 33}), y = normals({6, 33});
+  std::vector<float> before(x.data_as<float>(), x.data_as<float>() + x.numel());
+  ops::add(ctx_, x, y);
+  for (int64_t i = 0; i < x.numel(); ++i) EXPECT_EQ(x.data_as<float>()[i], before[static_cast<size_t>(i)] + y.data_as<float>()[i]);
+  Tensor rows = Tensor::empty({3}, DType::kI32);
+  rows.data_as<int32_t>()[0] = 5, rows.data_as<int32_t>()[1] = 0, rows.data_as<int32_t>()[2] = 5;
+  const Tensor out = poisoned({3, 33});
+  ops::gather_rows(ctx_, x, rows, out);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(std::memcmp(out.row<float>(i), x.row<float>(rows.data_as<int32_t>()[i]), 33 * 4), 0);
+}
+
+// A weight [rows, k] of any type with its values as float64, computed from the file layout alone.
+struct Weight {
+  Tensor tensor;
+  std::vector<double> values;
+};
+
+Weight make_weight(std::mt19937& random, DType dtype, int64_t rows, int64_t k) {
+  Weight w{Tensor::empty({rows, k}, dtype), std::vector<double>(static_cast<size_t>(rows * k))};
+  auto* bytes = w.tensor.data_as<uint8_t>();
+  std::normal_distribution<float> normal(0, 0.1f);
+  const auto half = [&](uint8_t* p, float scale) {  // a positive half near `scale`
+    const float f = scale * std::uniform_real_distribution<float>(0.5f, 1.5f)(random);
+    const uint32_t bits = std::bit_cast<uint32_t>(f * 0x1p-112f);
+    const auto h = static_cast<uint16_t>(bits >> 13);
+    std::memcpy(p, &h, 2);
+    return static_cast<double>(cpu::half_to_float(h));
+  };
+  const int block = dtype_info(dtype).block_size, block_bytes = dtype_info(dtype).block_bytes;
+  for (int64_t b = 0; b < rows * k / block; ++b) {
+    uint8_t* p = bytes + b * block_bytes;
+    double* v = w.values.data() + b * block;
+    const float f = normal(random);
+    if (dtype == DType::kF32) {
+      std::memcpy(p, &f, 4);
+      v[0] = f;
+    } else if (dtype == DType::kBF16) {
+      const uint16_t h = cpu::float_to_bf16(f);
+      std::memcpy(p, &h, 2);
+      v[0] = cpu::bf16_to_float(h);
+    } else if (dtype == DType::kF16) {
+      v[0] = half(p, 0.1f);
+    } else {
+      for (int i = 0; i < block_bytes; ++i) p[i] = static_cast<uint8_t>(random());
+      const double d = half(p, 0.01f), m = dtype == DType::kQ4_1 ? half(p + 2, 0.05f) : 0;
+      for (int i = 0; i < 32; ++i) {
+        if (dtype == DType::kQ8_0) v[i] = d * static_cast<int8_t>(p[2 + i]);
+        if (dtype == DType::kQ4_0) v[i] = d * ((p[2 + i % 16] >> (i / 16 * 4) & 15) - 8);
+        if (dtype == DType::kQ4_1) v[i] = d * (p[4 + i % 16] >> (i / 16 * 4) & 15) + m;
+      }
+    }
+  }
+  return w;
+}
+
+constexpr DType kWeightTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+
+// x as the kernels see it: for quantised weights rounded to int8 with a scale for each 32.
+std::vector<double> seen_activations(const Tensor& x, bool quantized) {
+  std::vector<double> out(x.data_as<float>(), x.data_as<float>() + x.numel());
+  if (!quantized) return out;
+  for (size_t b = 0; b < out.size(); b += 32) {
+    float max = 0;
+    for (size_t i = b; i < b + 32; ++i) max = std::max(max, std::abs(static_cast<float>(out[i])));
+    const float inverse = 127.0f / max;
+    for (size_t i = b; i < b + 32; ++i) out[i] = double{max / 127.0f} * std::nearbyint(static_cast<float>(out[i]) * inverse);
+  }
+  return out;
+}
+
+TEST_P(OpsTest, LinearOfEveryTypeAndRaggedShapes) {
+  for (const DType dtype : kWeightTypes) {
+    for (const auto& [rows, out_features, k] : {std::array<int64_t, 3>{1, 32, 32}, {1, 70, 576}, {3, 33, 64}, {5, 96, 1056},
+                                                {17, 40, 96}, {50, 64, 544}, {251, 31, 64}}) {
+      const Weight w = make_weight(random_, dtype, out_features, k);
+      const Tensor x = normals({rows, k}), bias = normals({out_features}), out = poisoned({rows, out_features});
+      const PackedWeight packed = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
+      ops::linear(ctx_, x, packed, bias, out);
+      const auto seen = seen_activations(x, is_quantized(dtype));
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t n = 0; n < out_features; ++n) {
+          double expected = bias.data_as<float>()[n], magnitude = std::abs(expected);
+          for (int64_t i = 0; i < k; ++i) {
+            const double term = seen[static_cast<size_t>(r * k + i)] * w.values[static_cast<size_t>(n * k + i)];
+            expected += term, magnitude += std::abs(term);
+          }
+          ASSERT_NEAR(out.row<float>(r)[n], expected, 1e-6 * magnitude + 1e-6)
+              << dtype_name(dtype) << " [" << rows << ", " << k << "] -> " << out_features << " at " << r << ", " << n;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, PiecesSlicesAndGateUp) {
+  for (const DType dtype : kWeightTypes) {
+    const Weight whole = make_weight(random_, dtype, 120, 192);
+    // Rows 7..47 and 60..100, columns 64..160: a strided view of the "file".
+    const Tensor columns = whole.tensor.slice(1, 64, 96);
+    const Tensor pieces[] = {columns.slice(0, 7, 40), columns.slice(0, 60, 40)};
+    const PackedWeight w = ops::pack_weight(ctx_, pieces);
+    EXPECT_EQ(w.out_features, 80);
+    EXPECT_EQ(w.in_features, 96);
+    const Tensor x = normals({9, 96}), both = poisoned({9, 80}), fused = poisoned({9, 40});
+    ops::linear(ctx_, x, w, Tensor(), both);
+    ops::gate_up_silu(ctx_, x, w, fused);
+    const auto seen = seen_activations(x, is_quantized(dtype));
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t n = 0; n < 80; ++n) {
+        double expected = 0;
+        for (int64_t i = 0; i < 96; ++i) {
+          expected += seen[static_cast<size_t>(r * 96 + i)] *
+                      whole.values[static_cast<size_t>((n < 40 ? 7 + n : 20 + n) * 192 + 64 + i)];
+        }
+        ASSERT_NEAR(both.row<float>(r)[n], expected, 3e-5) << dtype_name(dtype);
+      }
+      for (int64_t n = 0; n < 40; ++n) {
+        const double g = both.row<float>(r)[n], u = both.row<float>(r)[40 + n];
+        const double expected = g / (1 + std::exp(-g)) * u;
+        ASSERT_NEAR(fused.row<float>(r)[n], expected, 1e-6 * (1 + std::abs(expected)));
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, EmbeddingReadsThePackedTable) {
+  for (const DType dtype : kWeightTypes) {
+    const Weight w = make_weight(random_, dtype, 70, 64);
+    const PackedWeight table = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
+    Tensor ids = Tensor::empty({5}, DType::kI32);
+    const int32_t values[] = {1000, 1069, 999, 1070, 1033};
+    std::memcpy(ids.data(), values, sizeof values);
+    const Tensor out = poisoned({5, 64});
+    ops::embedding(ctx_, ids, table, 1000, out);
+    for (int t = 0; t < 5; ++t) {
+      const bool inside = values[t] >= 1000 && values[t] < 1070;
+      for (int64_t i = 0; i < 64; ++i) {
+        const double expected = inside ? w.values[static_cast<size_t>((values[t] - 1000) * 64 + i)] : 0;
+        EXPECT_FLOAT_EQ(out.row<float>(t)[i], static_cast<float>(expected)) << dtype_name(dtype);
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, UnknownTypesAndRaggedBlocksAreNamed) {
+  const Tensor odd = Tensor::zeros({4, 4}, DType::kI64);
+  EXPECT_THROW(ops::pack_weight(ctx_, std::span(&odd, 1)), ConfigError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, OpsTest, testing::Range(0, static_cast<int>(cpu::available_tables().size())),
+                         [](const auto& info) {
+                           return std::string(cpu::available_tables()[static_cast<size_t>(info.param)].level->name);
+                         });
+
+}  // namespace
+}  // namespace tutti
