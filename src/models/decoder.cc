@@ -49,11 +49,14 @@ void DecoderModel::layers(const ForwardStep& step, Residual& r) const {
   for (const auto& layer : layers_) layer->forward(step, r);
 }
 
-Tensor DecoderModel::logits(const ForwardStep& step, const Tensor& rows, Residual& r) const {
+const Tensor& DecoderModel::last_hidden(const Tensor& rows, Residual& r) const {
   r.keep_rows(rows);
-  const Tensor& x = r.norm(*norm_);
-  Tensor logits = step.ctx.arena->allocate({rows.size(0), cut_.vocab.count}, DType::kF32);
-  head_->forward(step.ctx, x, logits);
+  return r.norm(*norm_);
+}
+
+Tensor DecoderModel::logits(const ForwardStep& step, const Tensor& last_hidden) const {
+  Tensor logits = step.ctx.arena->allocate({last_hidden.size(0), cut_.vocab.count}, DType::kF32);
+  head_->forward(step.ctx, last_hidden, logits);
   return logits;
 }
 

@@ -41,9 +41,11 @@ class DecoderModel {
   // First stage: fills the stream.  ids I32 [num_tokens]
   void embed(const ForwardStep& step, const Tensor& ids, Residual& r) const;
   void layers(const ForwardStep& step, Residual& r) const;
-  // Last stage: F32 [num_rows, this rank's part of the vocabulary], from the arena. Only `rows` of the stream remain.
-  // rows I32 [num_rows]
-  Tensor logits(const ForwardStep& step, const Tensor& rows, Residual& r) const;
+  // Last stage: the normed stream of these rows, the only ones that remain.  rows I32 [num_rows],
+  // result [num_rows, hidden_size]
+  const Tensor& last_hidden(const Tensor& rows, Residual& r) const;
+  // Last stage: F32 [num_rows, this rank's part of the vocabulary], from the arena.
+  Tensor logits(const ForwardStep& step, const Tensor& last_hidden) const;
 
   bool is_first_stage() const { return embedding_ != nullptr; }
   bool is_last_stage() const { return head_ != nullptr; }

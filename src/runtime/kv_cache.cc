@@ -1,0 +1,59 @@
+#include "runtime/kv_cache.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t kDefaultCpuBytes = int64_t{4} << 30;
+
+}  // namespace
+
+DType kv_cache_dtype(const std::string& name, Device device) {
+  if (name == "auto") return device.is_cpu() ? DType::kF32 : DType::kBF16;
+  if (name == "float32" || name == "float") return DType::kF32;
+  if (name == "bfloat16") return DType::kBF16;
+  if (name == "float16" || name == "half") return DType::kF16;
+  throw ConfigError("--kv-cache-dtype " + name + " is not one of auto, float32, bfloat16, float16");
+}
+
+int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, const SchedulerConfig& scheduler) {
+  const int64_t of_one_sequence = (scheduler.max_model_len + shape.block_size - 1) / shape.block_size;
+  int64_t blocks = 0;
+  std::string origin;
+  if (cache.num_blocks_override) {
+    blocks = *cache.num_blocks_override;
+    origin = "--num-gpu-blocks-override";
+  } else {
+    const int64_t bytes = cache.kv_cache_memory_bytes.value_or(kDefaultCpuBytes);
+    blocks = std::min(bytes / shape.bytes_per_block(), of_one_sequence * scheduler.max_num_seqs);
+    origin = "--kv-cache-memory-bytes " + std::to_string(bytes);
+  }
+  if (blocks < of_one_sequence) {
+    throw ConfigError("the KV cache is too small: one sequence of " + std::to_string(scheduler.max_model_len) +
+                      " tokens (--max-model-len) needs " + std::to_string(of_one_sequence) + " blocks (" +
+                      std::to_string(of_one_sequence * shape.bytes_per_block()) + " bytes on this rank), " + origin + " gives " +
+                      std::to_string(blocks) + ": lower --max-model-len or give the cache more memory");
+  }
+  return blocks;
+}
+
+KVCache::KVCache(const KVCacheShape& shape, int64_t num_blocks, Device device) : shape_(shape), num_blocks_(num_blocks) {
+  const size_t half = dtype_bytes(shape.dtype, num_blocks * shape.num_kv_heads * shape.block_size * shape.head_dim);
+  auto buffer = Buffer::allocate(std::max<size_t>(1, 2 * half * static_cast<size_t>(shape.num_layers)), device);
+  std::byte* next = buffer->data();
+  const auto take = [&] {
+    Tensor part = Tensor::view(next, {num_blocks, shape.num_kv_heads, shape.block_size, shape.head_dim}, shape.dtype, device, buffer);
+    next += half;
+    return part;
+  };
+  for (int layer = 0; layer < shape.num_layers; ++layer) {
+    const Tensor keys = take();
+    const Tensor values = take();
+    layers_.push_back({keys, values});
+  }
+}
+
+}  // namespace tutti

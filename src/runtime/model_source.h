@@ -1,0 +1,40 @@
+// A model on disk, opened: its configuration, its family and its mapped weight files. Any thread once open.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/engine_config.h"
+#include "models/family.h"
+#include "nn/partition.h"
+#include "weights/checkpoint.h"
+
+namespace tutti {
+
+struct ModelSource {
+  std::string path;
+  const Family* family = nullptr;
+  ModelConfig config;
+  std::unique_ptr<Checkpoint> checkpoint;  // none for --load-format dummy of a folder with only a config.json
+  bool dummy = false;                      // weights are made up, not read
+  // What plain weights are converted to: set by --dtype where it is narrower than the files, and for dummy weights.
+  std::optional<DType> dtype;
+
+  // The files' name for a parameter.
+  std::string file_name(std::string_view parameter) const;
+  // As it is kept in memory. Throws IoError naming the tensor when the files do not have it.
+  DType weight_dtype(const Parameter& parameter) const;
+  // Units of the cut that the weights' block types ask for.
+  QuantBlocks quant_blocks() const;
+  // "BF16, 2 files, 269.1 MB"
+  std::string describe() const;
+};
+
+// Throws IoError for files, ConfigError for what they say.
+ModelSource open_model(const std::string& path, const std::string& load_format = "auto", const std::string& dtype = "auto");
+inline ModelSource open_model(const EngineConfig& engine) {
+  return open_model(engine.model_path, engine.load_format, engine.dtype);
+}
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+// How much memory a rank needs, before anything is loaded: the sum that is said when a model does not fit. Pure
+// arithmetic on the model's configuration and tensor sizes. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/engine_config.h"
+#include "models/decoder.h"
+#include "runtime/kv_cache.h"
+#include "runtime/model_source.h"
+
+namespace tutti {
+
+// Reserved for one step's activations at the full token budget.
+size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& scheduler, int tp_size);
+int64_t rotary_bytes(const ModelConfig& config, int64_t max_positions);
+KVCacheShape kv_cache_shape(const DecoderModel& model, const CacheConfig& cache, Device device);
+
+struct RankMemory {
+  int rank = 0;
+  int64_t weights = 0;
+  int64_t kv_cache = 0;     // of one sequence of max_model_len, the least that can serve
+  int64_t activations = 0;
+  int64_t rotary = 0;
+  int64_t total() const { return weights + kv_cache + activations + rotary; }
+};
+
+// Of every rank of a replica.
+std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineConfig& engine);
+
+// What this machine has left (MemAvailable, or the control group's limit when that is lower).
+int64_t available_memory();
+
+// Throws ConfigError with the sum when `ranks` (those of this machine) need more than `available` bytes together.
+void check_fits(const ModelSource& source, const EngineConfig& engine, const std::vector<int>& ranks, int64_t available);
+
+}  // namespace tutti

@@ -1,0 +1,45 @@
+// Chooses the next tokens from logits whose vocabulary is cut over the tensor-parallel group, and computes the
+// log-probabilities that were asked for. Ranks exchange only their best candidates where the sampling parameters allow
+// it, whole rows otherwise. Every rank learns the tokens; the first one the log-probabilities. Worker thread only.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "ops/context.h"
+#include "runtime/input_batch.h"
+#include "runtime/vocab_gather.h"
+
+namespace tutti {
+
+class Sampler {
+ public:
+  // `vocab`: the rows of each rank of the group. `seed` is for requests that bring none.
+  Sampler(Communicator& tp, std::vector<Range> vocab, std::vector<int32_t> eos_token_ids, uint64_t seed);
+
+  // One result for each request that has a row, in the order of the rows. `logits` F32 [num_rows, this rank's part of
+  // the vocabulary], changed in place. Throws DeviceError when the model's logits are not numbers.
+  std::vector<SampledToken> sample(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows);
+
+ private:
+  struct Choice;
+  void read_raw_rows(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows);
+  void process(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows) const;
+  void choose_by_candidates(const Context& ctx, const Tensor& logits, std::span<Choice> choices);
+  void choose_by_rows(const Context& ctx, const Tensor& logits, std::span<Choice> choices);
+  void share(std::span<Choice> choices);
+  double draw(const RequestState& request) const;
+
+  Communicator& tp_;
+  std::vector<Range> vocab_;
+  VocabGather gather_;
+  std::vector<int32_t> eos_token_ids_;
+  uint64_t seed_;
+
+  // First rank, one step long: of rows whose log-probabilities are wanted, by row.
+  std::vector<std::vector<float>> raw_rows_;
+  std::vector<TokenLogprobs> prompt_logprobs_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,160 @@
+#include "runtime/weight_loader.h"
+
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "ops/ops.h"
+#include "runtime/dummy_weights.h"
+#include "tensor/quantize.h"
+
+namespace tutti {
+namespace {
+
+float half_to_float(uint16_t half) {
+  _Float16 value;
+  std::memcpy(&value, &half, sizeof value);
+  return static_cast<float>(value);
+}
+
+void plain_row_to_float(const void* row, DType dtype, int64_t count, float* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, row, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  const auto* in = static_cast<const uint16_t*>(row);
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = dtype == DType::kBF16 ? std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16) : half_to_float(in[i]);
+  }
+}
+
+std::string shape_text(const Parameter& p) {
+  return p.is_vector() ? "[" + std::to_string(p.rows) + "]"
+                       : "[" + std::to_string(p.rows) + ", " + std::to_string(p.columns) + "]";
+}
+
+class Loader {
+ public:
+  Loader(const ModelSource& source, const Context& ctx) : source_(source), ctx_(ctx) {}
+
+  void fill(const ParameterSlot& slot) {
+    if (slot.matrix != nullptr) {
+      fill_matrix(slot);
+    } else {
+      fill_vector(slot);
+    }
+  }
+
+ private:
+  void fill_matrix(const ParameterSlot& slot) {
+    std::vector<Tensor> pieces;
+    for (const Parameter& parameter : slot.pieces) {
+      pieces.push_back(with_dtype(source_.dummy ? dummy_values(parameter, *ctx_.pool) : slice(parameter),
+                                  source_.weight_dtype(parameter)));
+    }
+    *slot.matrix = ops::pack_weight(ctx_, pieces);
+    if (source_.dummy) return;
+    for (const Parameter& parameter : slot.pieces) source_.checkpoint->release(touched(parameter));
+  }
+
+  void fill_vector(const ParameterSlot& slot) {
+    int64_t length = 0;
+    for (const Parameter& parameter : slot.pieces) length += parameter.local_rows();
+    Tensor vector = Tensor::empty({length}, DType::kF32);
+    float* out = vector.data_as<float>();
+    for (const Parameter& parameter : slot.pieces) {
+      const Tensor piece = source_.dummy ? dummy_values(parameter, *ctx_.pool) : slice(parameter);
+      plain_row_to_float(piece.data(), piece.dtype(), piece.numel(), out);
+      out += piece.numel();
+    }
+    *slot.vector = vector;
+  }
+
+  // The tensor in the file, checked against what the model expects.
+  const Tensor& find(const Parameter& parameter) const {
+    const std::string name = source_.file_name(parameter.name);
+    source_.weight_dtype(parameter);
+    const Tensor* tensor = source_.checkpoint->find(name);
+    if (tensor == nullptr) throw IoError(source_.path + ": tensor " + name + " is missing: is the download complete?");
+    const bool fits = parameter.is_vector()
+                          ? tensor->rank() == 1 && tensor->size(0) == parameter.rows
+                          : tensor->rank() == 2 && tensor->size(0) == parameter.rows && tensor->size(1) == parameter.columns;
+    if (!fits) {
+      throw IoError(source_.path + ": tensor " + name + " is " + tensor->describe() + ", but the configuration asks for " +
+                    shape_text(parameter) + ": config and weights do not belong together");
+    }
+    const DType dtype = tensor->dtype();
+    const bool plain = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+    if (!plain && (parameter.is_vector() || !is_quantized(dtype))) {
+      throw IoError(source_.path + ": tensor " + name + " is of type " + std::string(dtype_name(dtype)) +
+                    ", expected F32, F16 or BF16" + (parameter.is_vector() ? "" : " or a GGUF block type"));
+    }
+    return *tensor;
+  }
+
+  Tensor slice(const Parameter& parameter) const {
+    const Tensor& tensor = find(parameter);
+    const Range& range = parameter.shard.range;
+    switch (parameter.shard.dim) {
+      case ShardRule::Dim::kRows:
+        return tensor.slice(0, range.begin, range.count);
+      case ShardRule::Dim::kColumns:
+        return tensor.slice(1, range.begin, range.count);
+      case ShardRule::Dim::kWhole:
+        break;
+    }
+    return tensor;
+  }
+
+  // The pages that reading slice() brought in: a cut by columns touches all rows.
+  Tensor touched(const Parameter& parameter) const {
+    return parameter.shard.dim == ShardRule::Dim::kColumns ? find(parameter) : slice(parameter);
+  }
+
+  Tensor with_dtype(const Tensor& piece, DType dtype) const {
+    if (piece.dtype() == dtype) return piece;
+    const int64_t rows = piece.size(0);
+    const int64_t columns = piece.size(1);
+    Tensor converted = Tensor::empty({rows, columns}, dtype);
+    ctx_.pool->parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+      std::vector<float> row(static_cast<size_t>(columns));
+      for (int64_t r = begin; r < end; ++r) {
+        plain_row_to_float(piece.row<std::byte>(r), piece.dtype(), columns, row.data());
+        quantize_row(row.data(), columns, dtype, converted.row<std::byte>(r));
+      }
+    });
+    return converted;
+  }
+
+  const ModelSource& source_;
+  const Context& ctx_;
+};
+
+int64_t slot_bytes(const ModelSource& source, const ParameterSlot& slot) {
+  int64_t sum = 0;
+  for (const Parameter& parameter : slot.pieces) {
+    sum += static_cast<int64_t>(dtype_bytes(source.weight_dtype(parameter), parameter.local_elements()));
+  }
+  return sum;
+}
+
+}  // namespace
+
+int64_t parameter_bytes(const ModelSource& source, const ParameterList& parameters) {
+  int64_t sum = 0;
+  for (const ParameterSlot& slot : parameters.slots()) sum += slot_bytes(source, slot);
+  return sum;
+}
+
+void load_weights(const ModelSource& source, const Context& ctx, const ParameterList& parameters, const LoadProgress& progress) {
+  const int64_t total = parameter_bytes(source, parameters);
+  int64_t done = 0;
+  Loader loader(source, ctx);
+  for (const ParameterSlot& slot : parameters.slots()) {
+    loader.fill(slot);
+    done += slot_bytes(source, slot);
+    if (progress) progress(done, total);
+  }
+}
+
+}  // namespace tutti

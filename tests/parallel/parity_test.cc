@@ -1,0 +1,138 @@
+// A model gives the same logits and the same greedy text however it is cut over ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "base/error.h"
+#include "parallel/thread_cluster.h"
+#include "parallel/tiny_model.h"
+
+namespace tutti::testing {
+namespace {
+
+std::vector<TestRequest> requests() {
+  std::vector<TestRequest> all;
+  for (int r = 0; r < 3; ++r) {
+    std::vector<int32_t> prompt;
+    for (int i = 0; i < 7 + 9 * r; ++i) prompt.push_back((37 * i + 11 * r + 5) % 200);
+    all.push_back(scored_request(prompt, 12));
+  }
+  return all;
+}
+
+EngineConfig dummy_engine(const std::string& path, int tp, int pp, const std::string& dtype = "float32") {
+  EngineConfig engine = test_engine(path, tp, pp);
+  engine.load_format = "dummy";
+  engine.dtype = dtype;
+  return engine;
+}
+
+void expect_same(const Results& expected, const Results& actual, double tolerance) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (const auto& [id, result] : expected) {
+    EXPECT_EQ(result.tokens, actual.at(id).tokens) << "request " << id;
+    EXPECT_LT(relative_error(logprob_rows(result), logprob_rows(actual.at(id))), tolerance) << "request " << id;
+  }
+}
+
+class Parity : public ::testing::TestWithParam<std::tuple<const char*, int, int>> {};
+
+TEST_P(Parity, LogitsAndTextOfOneRank) {
+  const auto [architecture, tp, pp] = GetParam();
+  const TinyModel model(tiny_config(architecture));
+  ScheduleOptions options;
+  options.chunk = 5;
+  options.groups = pp;
+  const auto schedule = make_schedule(requests(), options);
+  const Results expected = run_cluster(dummy_engine(model.path(), 1, 1), schedule);
+  const Results actual = run_cluster(dummy_engine(model.path(), tp, pp), schedule);
+  expect_same(expected, actual, 1e-4);
+}
+
+std::string name_of(const ::testing::TestParamInfo<Parity::ParamType>& info) {
+  return std::string(std::get<0>(info.param)) + "Tp" + std::to_string(std::get<1>(info.param)) + "Pp" +
+         std::to_string(std::get<2>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Parity,
+                         ::testing::Combine(::testing::Values("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+                                                              "Qwen3ForCausalLM"),
+                                            ::testing::Values(1, 2, 3, 4), ::testing::Values(1, 2, 3)),
+                         name_of);
+
+// Every rank count up to the number of heads, with KV heads shared where there are fewer.
+INSTANTIATE_TEST_SUITE_P(OddSizes, Parity,
+                         ::testing::Combine(::testing::Values("LlamaForCausalLM"), ::testing::Values(5, 6), ::testing::Values(1)),
+                         name_of);
+
+TEST(UnevenShares, LogitsOfOneRank) {
+  const TinyModel model(tiny_config());
+  const auto schedule = make_schedule(requests());
+  const Results expected = run_cluster(dummy_engine(model.path(), 1, 1), schedule);
+  for (const std::vector<int>& shares : {std::vector<int>{2, 1}, {1, 3}, {1, 20}}) {
+    EngineConfig engine = dummy_engine(model.path(), 2, 1);
+    engine.parallel.tensor_split = shares;
+    expect_same(expected, run_cluster(engine, schedule), 1e-4);
+  }
+}
+
+TEST(LayerPartition, LogitsOfOneRank) {
+  const TinyModel model(tiny_config());
+  const auto schedule = make_schedule(requests());
+  const Results expected = run_cluster(dummy_engine(model.path(), 1, 1), schedule);
+  EngineConfig engine = dummy_engine(model.path(), 1, 2);
+  engine.parallel.pipeline_layer_partition = {2, 1};
+  expect_same(expected, run_cluster(engine, schedule), 1e-4);
+}
+
+// Quantised weights: the same blocks at every layout, so only the order of sums differs.
+TEST(Quantised, TextOfOneRank) {
+  const TinyModel model(tiny_config());
+  const auto schedule = make_schedule(requests());
+  for (const char* dtype : {"bfloat16", "float16", "q8_0", "q4_0", "q4_1"}) {
+    SCOPED_TRACE(dtype);
+    const Results expected = run_cluster(dummy_engine(model.path(), 1, 1, dtype), schedule);
+    for (int tp : {2, 3}) {
+      const Results actual = run_cluster(dummy_engine(model.path(), tp, 1, dtype), schedule);
+      for (const auto& [id, result] : expected) EXPECT_EQ(result.tokens, actual.at(id).tokens) << "TP=" << tp;
+    }
+  }
+}
+
+// A request's tokens do not depend on its neighbours, on the chunk of its prompt or on turns.
+TEST(Batch, SameBitsAloneAndInACrowd) {
+  const TinyModel model(tiny_config());
+  const EngineConfig engine = dummy_engine(model.path(), 1, 1);
+  auto all = requests();
+  all[1].sampling.temperature = 0.8;
+  all[1].sampling.seed = 7;
+  all[2].sampling.temperature = 1.0;
+  all[2].sampling.top_p = 0.9;
+  all[2].sampling.seed = 7;
+  const Results crowd = run_cluster(engine, make_schedule(all));
+  ScheduleOptions chunked;
+  chunked.chunk = 3;
+  chunked.groups = 2;
+  const Results small_chunks = run_cluster(engine, make_schedule(all, chunked));
+  for (size_t i = 0; i < all.size(); ++i) {
+    const RequestResult alone = run_cluster(engine, make_schedule({all[i]})).at(1);
+    for (const Results* other : {&crowd, &small_chunks}) {
+      EXPECT_EQ(alone.tokens, other->at(i + 1).tokens);
+      EXPECT_EQ(logprob_rows(alone), logprob_rows(other->at(i + 1)));  // bit for bit
+    }
+  }
+}
+
+TEST(Errors, TooManyRanksNameTheLimit) {
+  const TinyModel model(tiny_config());
+  try {
+    run_cluster(dummy_engine(model.path(), 7, 1), {});
+    FAIL() << "7 ranks share 6 heads";
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("6 parts at most"));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::testing

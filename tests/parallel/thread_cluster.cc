@@ -1,0 +1,170 @@
+#include "parallel/thread_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace tutti::testing {
+namespace {
+
+// A request on its way through the schedule.
+struct Progress {
+  const TestRequest* request;
+  RequestId id;
+  int64_t computed = 0;
+  int32_t generated = 0;
+  int64_t num_blocks = 0;
+
+  int64_t known() const { return static_cast<int64_t>(request->prompt.size()) + generated; }
+  bool done() const { return generated >= request->num_new; }
+};
+
+ScheduledRequest advance(Progress& p, const ScheduleOptions& options, int32_t& next_block) {
+  ScheduledRequest part;
+  part.id = p.id;
+  part.num_computed_tokens = p.computed;
+  part.num_tokens = static_cast<int32_t>(std::min<int64_t>(options.chunk, p.known() - p.computed));
+  p.computed += part.num_tokens;
+  for (; p.num_blocks * options.block_size < p.computed; ++p.num_blocks) part.new_block_ids.push_back(next_block++);
+  part.samples = p.computed == p.known();
+  if (part.samples) ++p.generated;
+  return part;
+}
+
+void collect(const ModelRunnerOutput& output, Results& results) {
+  for (const SampledToken& sampled : output.sampled) {
+    RequestResult& result = results[sampled.id];
+    if (sampled.has_token) {
+      result.tokens.push_back(sampled.token_id);
+      if (!sampled.logprobs.empty()) result.logprobs.push_back(sampled.logprobs);
+    }
+    result.prompt_logprobs.insert(result.prompt_logprobs.end(), sampled.prompt_logprobs.begin(), sampled.prompt_logprobs.end());
+  }
+}
+
+ParallelGroups groups_of(const ParallelConfig& parallel, int rank, Store& store) {
+  CommOptions options;
+  options.rank = rank;
+  options.size = parallel.replica_size();
+  options.transport = TransportKind::kInProcess;
+  options.timeout = std::chrono::seconds(60);  // sanitizers on a busy machine
+  return make_parallel_groups(options, parallel.tp_group(rank), parallel.pp_group(rank), store);
+}
+
+std::vector<float> by_token(const TokenLogprobs& logprobs) {
+  std::vector<float> row(logprobs.size() - 1);  // the chosen token comes twice
+  for (const TokenLogprob& l : logprobs) row[static_cast<size_t>(l.token_id)] = l.logprob;
+  return row;
+}
+
+}  // namespace
+
+SamplingParams greedy() {
+  SamplingParams sampling;
+  sampling.temperature = 0.0;
+  return sampling;
+}
+
+std::vector<SchedulerOutput> make_schedule(const std::vector<TestRequest>& requests, const ScheduleOptions& options) {
+  std::vector<Progress> all;
+  for (size_t i = 0; i < requests.size(); ++i) all.push_back({&requests[i], i + 1});
+  std::vector<SchedulerOutput> steps;
+  int32_t next_block = 0;
+  for (int turn = 0;; turn = (turn + 1) % options.groups) {
+    if (std::all_of(all.begin(), all.end(), [](const Progress& p) { return p.done(); })) return steps;
+    SchedulerOutput step;
+    for (size_t i = static_cast<size_t>(turn); i < all.size(); i += static_cast<size_t>(options.groups)) {
+      Progress& p = all[i];
+      if (p.done()) continue;
+      if (p.computed == 0) {
+        step.new_requests.push_back({p.id, p.request->prompt, static_cast<int32_t>(p.request->prompt.size()), p.request->sampling});
+      }
+      step.scheduled.push_back(advance(p, options, next_block));
+    }
+    if (step.scheduled.empty()) continue;
+    step.step = static_cast<int64_t>(steps.size()) + 1;
+    steps.push_back(std::move(step));
+  }
+}
+
+Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutput>& schedule, const Prepare& prepare) {
+  const int ranks = engine.parallel.replica_size();
+  InMemoryStore store;
+  Results results;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto run_rank = [&](int rank) {
+    try {
+      Worker worker(engine, rank, groups_of(engine.parallel, rank, store), ranks);
+      auto source = std::make_unique<ModelSource>(open_model(engine));
+      if (prepare) prepare(*source);
+      worker.load({}, std::move(source));
+      for (const SchedulerOutput& step : schedule) {
+        const ModelRunnerOutput output = worker.execute(step);
+        if (worker.is_output_rank()) collect(output, results);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+      store.close("another rank failed");
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+  return results;
+}
+
+EngineConfig test_engine(const std::string& model_path, int tp, int pp) {
+  EngineConfig engine;
+  engine.model = model_path;
+  engine.model_path = model_path;
+  engine.parallel.tensor_parallel_size = tp;
+  engine.parallel.pipeline_parallel_size = pp;
+  engine.scheduler.max_num_batched_tokens = 256;
+  engine.scheduler.max_num_seqs = 16;
+  engine.scheduler.max_model_len = 128;
+  engine.cache.num_blocks_override = 128;
+  engine.cpu_threads = 1;
+  return engine;
+}
+
+std::vector<std::vector<float>> logprob_rows(const RequestResult& result) {
+  std::vector<std::vector<float>> rows;
+  for (const TokenLogprobs& l : result.prompt_logprobs) rows.push_back(by_token(l));
+  for (const TokenLogprobs& l : result.logprobs) rows.push_back(by_token(l));
+  return rows;
+}
+
+TestRequest scored_request(std::vector<int32_t> prompt, int32_t num_new) {
+  TestRequest request{std::move(prompt), num_new, greedy()};
+  request.sampling.logprobs = SamplingParams::kAllLogprobs;
+  request.sampling.prompt_logprobs = SamplingParams::kAllLogprobs;
+  return request;
+}
+
+double relative_error(const std::vector<std::vector<float>>& expected, const std::vector<std::vector<float>>& actual) {
+  CHECK_EQ(expected.size(), actual.size());
+  double sum = 0.0;
+  double squares = 0.0;
+  double worst = 0.0;
+  double count = 0.0;
+  for (size_t r = 0; r < expected.size(); ++r) {
+    CHECK_EQ(expected[r].size(), actual[r].size());
+    for (size_t i = 0; i < expected[r].size(); ++i) {
+      const double value = expected[r][i];
+      sum += value;
+      squares += value * value;
+      ++count;
+      const double difference = std::abs(value - actual[r][i]);
+      worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+    }
+  }
+  const double mean = sum / count;
+  return worst / std::sqrt(squares / count - mean * mean);
+}
+
+}  // namespace tutti::testing
