@@ -118,7 +118,9 @@ class SplitKernel {
 
   static float scalar(const uint8_t* p) {
     if constexpr (Cache::kBytes == 4) {
-      return PlainF32::value(p);
+      float f;
+      std::memcpy(&f, p, 4);
+      return f;
     } else {
       uint16_t b;
       std::memcpy(&b, p, 2);

@@ -25,6 +25,9 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
                      const ops::AttentionParams& params, const Tensor& out);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 
+inline LevelKernels::PanelKernel panel_of(const LevelKernels& level, DType dtype) {
+  return level.panel[static_cast<size_t>(dtype)];
+}
 inline const LevelKernels& level_of(const Context& ctx) { return *kernel_table(ctx).level; }
 
 // Waking the threads costs about a microsecond: work below this many elementary steps stays on the calling thread.

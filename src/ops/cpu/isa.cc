@@ -12,7 +12,7 @@ namespace {
 
 bool has_kernel(const KernelTable& table, Op op, DType dtype) {
   if (op == Op::kAttention) return dtype == DType::kF32 || dtype == DType::kBF16;
-  return table.level->panel_of(dtype) != nullptr;
+  return panel_of(*table.level, dtype) != nullptr;
 }
 
 KernelTable make_table(const LevelKernels& level, std::string_view name) {
@@ -36,6 +36,16 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
 std::vector<KernelTable> make_tables() {
   std::vector<KernelTable> tables;
   tables.push_back(make_table(portable_kernels(), "cpu/portable"));
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (avx2) tables.push_back(make_table(avx2_kernels(), "cpu/avx2"));
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (avx512) tables.push_back(make_table(avx512_kernels(), "cpu/avx512"));
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  if (vnni) tables.push_back(make_table(vnni_kernels(), "cpu/vnni"));
+#endif
   return tables;
 }
 
@@ -45,7 +55,7 @@ const KernelTable& choose_table() {
   if (wanted == nullptr || *wanted == '\0') return tables.back();
   std::string names;
   for (const KernelTable& table : tables) {
-    if (table.level->name == wanted) return table;
+    if (std::string_view(table.level->name) == wanted) return table;
     names += (names.empty() ? "" : ", ") + std::string(table.level->name);
   }
   throw ConfigError("TUTTI_CPU_ISA=" + std::string(wanted) + ": this processor and build have " + names);

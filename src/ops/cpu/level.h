@@ -3,9 +3,8 @@
 // cut the work, own scratch memory and threads, and call these.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "tensor/dtype.h"
 
@@ -47,17 +46,18 @@ inline constexpr int64_t attention_scratch_floats(int64_t head_dim) {
   return 2 * padded * kKeyStep + 2 * kAttentionRows * kKeyStep;  // keys, values, scores, sums by lane
 }
 
+// No member functions with bodies and no library types here: what a level's file instantiates is compiled for its
+// instruction set, and must not be what the linker keeps for everybody.
 struct LevelKernels {
-  Isa isa = Isa::kPortable;
-  std::string_view name;
-  int float_tile_rows = 0;  // activation rows of a tile (layout.h)
-  int quant_tile_rows = 0;
+  Isa isa;
+  const char* name;
+  int float_tile_rows;  // activation rows of a tile (layout.h)
+  int quant_tile_rows;
 
   // c[row][0..32) = the products of `rows` activation rows with a panel of weights, by weight type; nullptr where
   // there is no kernel. `tiles` are float or quantised tiles, as the type wants.
   using PanelKernel = void (*)(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc);
-  std::array<PanelKernel, static_cast<size_t>(DType::kCount)> panel{};
-  PanelKernel panel_of(DType dtype) const { return panel[static_cast<size_t>(dtype)]; }
+  PanelKernel panel[static_cast<size_t>(DType::kCount)];
 
   // One tile of `rows` <= tile rows of x, whose rows are `stride` floats apart.
   void (*float_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
@@ -78,5 +78,10 @@ struct LevelKernels {
 };
 
 const LevelKernels& portable_kernels();
+#if defined(__x86_64__)
+const LevelKernels& avx2_kernels();
+const LevelKernels& avx512_kernels();
+const LevelKernels& vnni_kernels();
+#endif
 
 }  // namespace tutti::cpu

@@ -97,7 +97,7 @@ class PanelOutput {
 void run_panel(const LevelKernels& level, const PackedWeight::Segment& segment, int64_t panel, int64_t k,
                const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
   const int64_t panel_bytes = static_cast<int64_t>(segment.storage.bytes()) / num_panels(segment.rows);
-  level.panel_of(segment.dtype)(segment.storage.data_as<uint8_t>() + panel * panel_bytes, k, tiles, rows, c, ldc);
+  panel_of(level, segment.dtype)(segment.storage.data_as<uint8_t>() + panel * panel_bytes, k, tiles, rows, c, ldc);
 }
 
 int64_t panel_columns(const PackedWeight::Segment& segment, int64_t panel) {

@@ -10,7 +10,7 @@ namespace tutti::cpu {
 
 template <class V>
 LevelKernels make_level(Isa isa, const char* name) {
-  LevelKernels level;
+  LevelKernels level{};
   level.isa = isa;
   level.name = name;
   level.float_tile_rows = V::kFloatTileRows;

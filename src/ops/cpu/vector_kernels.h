@@ -83,7 +83,7 @@ void rms_norm_row(const float* x, const float* weight, int64_t n, float eps, flo
   float lanes[kSumLanes];
   for (int v = 0; v < kVectors; ++v) V::store(lanes + v * V::kLanes, sum[v]);
   for (int j = 0; i + j < n; ++j) lanes[j] += x[i + j] * x[i + j];
-  const float factor = 1.0f / std::sqrt(tree_sum<V>(lanes) / static_cast<float>(n) + eps);
+  const float factor = 1.0f / __builtin_sqrtf(tree_sum<V>(lanes) / static_cast<float>(n) + eps);
   for (i = 0; i + V::kLanes <= n; i += V::kLanes) {
     V::store(out + i, V::mul(V::mul(V::load(x + i), V::set1(factor)), V::load(weight + i)));
   }
