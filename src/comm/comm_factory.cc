@@ -59,7 +59,8 @@ CommGroup part_of(const CommOptions& o, const std::vector<int>& ranks, const std
   CommGroup group;
   group.size = static_cast<int>(ranks.size());
   group.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), o.rank) - ranks.begin());
-  group.key = fmt::format("comm/{}/{}{}", o.group_name, o.epoch, part);
+  group.name = o.group_name + part;
+  group.epoch = o.epoch;
   group.spin = o.spin;
   for (int r : ranks) group.labels.push_back(o.labels[static_cast<size_t>(r)]);
   return group;
@@ -82,7 +83,6 @@ std::unique_ptr<Transport> make_tcp(const CommOptions& o, const CommGroup& group
   tcp.interface = o.interface;
   tcp.port_min = o.port_min;
   tcp.port_max = o.port_max;
-  tcp.epoch = o.epoch;
   tcp.secret = o.secret;
   tcp.streams = o.tcp_streams;
   return std::make_unique<TcpTransport>(group, connect_mesh(group, store, tcp, deadline));

@@ -147,7 +147,7 @@ ShmLink host_segment(const CommGroup& group, Store& store, Deadline deadline) {
   const socklen_t length = abstract_address("tutti-" + to_hex(name), address);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) throw_errno("bind");
   if (::listen(listener.get(), group.size) != 0) throw_errno("listen");
-  store.set(group.key + "/shm", to_hex(name) + to_hex(token));
+  store.set(group.key() + "/shm", to_hex(name) + to_hex(token));
 
   ShmLink link;
   link.segment = ShmSegment::create(group.size);
@@ -179,7 +179,7 @@ ShmLink host_segment(const CommGroup& group, Store& store, Deadline deadline) {
 }
 
 ShmLink join_segment(const CommGroup& group, Store& store, Deadline deadline) {
-  const std::string found = store.get(group.key + "/shm", deadline);
+  const std::string found = store.get(group.key() + "/shm", deadline);
   const std::string name = found.substr(0, std::min(found.size(), 2 * kTokenBytes));
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) throw_errno("socket");
@@ -217,7 +217,7 @@ ShmLink share_between_processes(const CommGroup& group, Store& store, Deadline d
 }
 
 ShmLink share_between_threads(const CommGroup& group, InMemoryStore& store, Deadline deadline) {
-  const std::string key = group.key + "/in_process";
+  const std::string key = group.key() + "/in_process";
   if (group.rank == 0) store.share(key, ShmSegment::create_private(group.size));
   return {std::static_pointer_cast<ShmSegment>(store.shared(key, deadline)), {}, {}};
 }

@@ -60,9 +60,9 @@ class MeshBuilder {
   MeshBuilder(const CommGroup& group, Store& store, const TcpOptions& options, Deadline deadline)
       : group_(group), store_(store), options_(options), deadline_(deadline), peers_(static_cast<size_t>(group.size)) {
     for (TcpPeer& peer : peers_) peer.streams.resize(static_cast<size_t>(options.streams));
-    self_.epoch = options.epoch;
+    self_.epoch = group.epoch;
     self_.size = group.size;
-    std::copy_n(group.key.data(), std::min(group.key.size(), self_.group.size()), self_.group.data());
+    std::copy_n(group.name.data(), std::min(group.name.size(), self_.group.size()), self_.group.data());
   }
 
   std::vector<TcpPeer> build() {
@@ -88,7 +88,7 @@ class MeshBuilder {
   }
 
  private:
-  std::string key_of(int rank) const { return fmt::format("{}/tcp/{}", group_.key, rank); }
+  std::string key_of(int rank) const { return fmt::format("{}/tcp/{}", group_.key(), rank); }
 
   void connect_down(int rank) {
     const std::string text = store_.get(key_of(rank), deadline_);
@@ -185,7 +185,7 @@ class MeshBuilder {
       return;
     }
     log::warning("refused a connection from {} to group {}: {}", SocketAddress::peer_of(s.socket.get()).text(),
-                 group_.key, verdict_text(welcome.verdict, s.hello, self_.epoch, s.hello.version));
+                 group_.key(), verdict_text(welcome.verdict, s.hello, self_.epoch, s.hello.version));
     // Whether it learns why is its own affair.
     (void)::send(s.socket.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
   }

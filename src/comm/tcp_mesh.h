@@ -27,7 +27,6 @@ struct TcpOptions {
   std::string interface;                   // if set, this interface's address instead
   int port_min = 0;                        // 0, 0: any free port
   int port_max = 0;
-  uint64_t epoch = 0;
   std::string secret;
   int streams = 1;                         // connections of a pair that share its large messages
 };

@@ -30,9 +30,12 @@ struct CommGroup {
   int rank = 0;
   int size = 1;
   std::vector<std::string> labels;   // a rank's name in errors: "rank 3 (node2 cpu 1)"
-  std::string key;                   // prefix of the group's entries in the store: name and epoch
+  std::string name;                  // the same on all its ranks, different for every group of a cluster
+  uint64_t epoch = 0;                // of the cluster
   std::chrono::nanoseconds spin{0};  // how long a wait polls before it sleeps
 
+  // Prefix of the group's entries in the store.
+  std::string key() const { return "comm/" + name + "/" + std::to_string(epoch); }
   const std::string& label(int r) const { return labels[static_cast<size_t>(r)]; }
 };
 
