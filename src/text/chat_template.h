@@ -16,7 +16,8 @@ class ChatTemplate {
   explicit ChatTemplate(const std::string& source);
   ~ChatTemplate();
 
-  // "chat_template" of tokenizer_config.json, chat_template.jinja or the GGUF key in `folder`; "" when there is none.
+  // chat_template.jinja, or "chat_template" of chat_template.json or tokenizer_config.json in `folder` (of several named
+  // templates the one named "default"); "" when there is none.
   static std::string source_from_folder(const std::string& folder);
   // A plain ChatML template, for models that bring none.
   static std::string chatml();
