@@ -89,6 +89,25 @@ std::shared_ptr<ShmSegment> ShmSegment::attach(Fd memfd, int num_ranks) {
 
 std::shared_ptr<ShmSegment> ShmSegment::create_private(int num_ranks) { return map(Fd(), num_ranks); }
 
+void ShmSegment::set_waiting(int rank, int64_t call, int peer, const SharedCounter& counter, uint32_t target) {
+  RankLine& own = line(rank);
+  own.call.store(call, std::memory_order_relaxed);
+  own.wait_target.store(target, std::memory_order_relaxed);
+  own.wait_offset.store(static_cast<uint64_t>(reinterpret_cast<const std::byte*>(&counter) -
+                                              static_cast<const std::byte*>(base_)),
+                        std::memory_order_relaxed);
+  own.waits_for.store(static_cast<uint32_t>(peer) + 1, std::memory_order_release);
+}
+
+int ShmSegment::waits_for(int rank) {
+  const RankLine& other = line(rank);
+  const uint32_t peer = other.waits_for.load(std::memory_order_acquire);
+  const uint64_t offset = other.wait_offset.load(std::memory_order_relaxed);
+  if (peer == 0 || peer > static_cast<uint32_t>(num_ranks_) || offset + sizeof(SharedCounter) > bytes_) return -1;
+  const auto* counter = reinterpret_cast<const SharedCounter*>(static_cast<const std::byte*>(base_) + offset);
+  return counter->reached(other.wait_target.load(std::memory_order_relaxed)) ? -1 : static_cast<int>(peer) - 1;
+}
+
 void ShmSegment::fail(const std::string& text, int peer) {
   uint32_t expected = SharedFailure::kNone;
   if (failure_->state.compare_exchange_strong(expected, SharedFailure::kWriting)) {

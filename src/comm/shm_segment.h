@@ -34,7 +34,12 @@ struct alignas(128) SharedCounter {
 struct RankLine {
   SharedCounter step;                 // steps of collectives begun, see shm_transport.cc
   std::atomic<uint32_t> left;         // this rank has destroyed its communicator
-  std::atomic<int64_t> call;          // number of the call it is in, for the errors of others
+  // What it sleeps on, for the errors of others: its call, the rank + 1 (0: it does not sleep), and the counter, by
+  // its place in the segment, with the value that it waits for.
+  std::atomic<int64_t> call;
+  std::atomic<uint32_t> waits_for;
+  std::atomic<uint32_t> wait_target;
+  std::atomic<uint64_t> wait_offset;
 };
 
 struct Channel {
@@ -74,6 +79,11 @@ class ShmSegment {
   std::byte* channel_slot(int from, int to, uint32_t chunk) {
     return channel_slots_ + (static_cast<size_t>(from * num_ranks_ + to) * 2 + (chunk & 1)) * kChannelBytes;
   }
+
+  void set_waiting(int rank, int64_t call, int peer, const SharedCounter& counter, uint32_t target);
+  void clear_waiting(int rank) { line(rank).waits_for.store(0, std::memory_order_release); }
+  // The rank that `rank` waits for in vain at this moment, or -1.
+  int waits_for(int rank);
 
   // The first failure stays; wakes every sleeper.
   void fail(const std::string& text, int peer);

@@ -230,7 +230,6 @@ void ShmTransport::abort(const std::string& reason, int peer) { segment_->fail(r
 // ---------------------------------------------------------------------------------------------------- waiting
 
 void ShmTransport::wait(const Call& call, int peer, SharedCounter& counter, uint32_t target) {
-  segment_->line(group_.rank).call.store(call.number, std::memory_order_relaxed);
   if (group_.spin.count() > 0) {
     const auto spin_end = Clock::now() + group_.spin;
     do {
@@ -244,17 +243,18 @@ void ShmTransport::wait(const Call& call, int peer, SharedCounter& counter, uint
 }
 
 void ShmTransport::sleep_until(const Call& call, int peer, SharedCounter& counter, uint32_t target) {
+  segment_->set_waiting(group_.rank, call.number, peer, counter, target);
   for (;;) {
     counter.waiters.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = counter.value.load(std::memory_order_seq_cst);
     if (static_cast<int32_t>(seen - target) < 0 && !segment_->failed()) {
-      const std::chrono::nanoseconds left = call.deadline.left();
-      futex_wait(counter.value, seen, std::min(left, kAliveCheck));
+      futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(call.deadline.left(), kAliveCheck));
     }
     counter.waiters.fetch_sub(1, std::memory_order_relaxed);
-    if (counter.reached(target)) return;
+    if (counter.reached(target)) break;
     check_group(call, peer, counter, target);
   }
+  segment_->clear_waiting(group_.rank);
 }
 
 // Throws when the group cannot go on: another rank said so, one is gone, or the deadline has passed.
@@ -275,15 +275,22 @@ void ShmTransport::check_group(const Call& call, int peer, const SharedCounter& 
                                 group_.label(group_.rank), describe(call), name_),
                     peer);
   }
-  if (call.deadline.passed() && !counter.reached(target)) throw CommError(late_text(call, peer), peer);
+  if (!call.deadline.passed() || counter.reached(target)) return;
+  // A late rank may itself wait for another: the one at the end of the chain is at fault.
+  int culprit = peer;
+  for (int steps = 0; steps < group_.size; ++steps) {
+    const int next = segment_->waits_for(culprit);
+    if (next < 0 || next == group_.rank) break;
+    culprit = next;
+  }
+  throw CommError(late_text(call, culprit), culprit);
 }
 
-std::string ShmTransport::late_text(const Call& call, int peer) {
-  const int64_t last = segment_->line(peer).call.load(std::memory_order_relaxed);
-  std::string where = "it has not waited in a call yet";
-  if (last > 0) where = fmt::format("it last waited in its call {}", last);
+std::string ShmTransport::late_text(const Call& call, int culprit) {
+  const int64_t last = segment_->line(culprit).call.load(std::memory_order_relaxed);
+  const std::string where = last > 0 ? fmt::format("it last waited in its call {}", last) : "it has not waited yet";
   return fmt::format("{}: late, nothing from it for {:.1f} s in {} over {}; its process is there but stopped or busy ({})",
-                     group_.label(peer), seconds_in(call), describe(call), name_, where);
+                     group_.label(culprit), seconds_in(call), describe(call), name_, where);
 }
 
 }  // namespace tutti

@@ -47,7 +47,7 @@ class ShmTransport final : public Transport {
   void wait(const Call& call, int peer, SharedCounter& counter, uint32_t target);
   void sleep_until(const Call& call, int peer, SharedCounter& counter, uint32_t target);
   void check_group(const Call& call, int peer, const SharedCounter& counter, uint32_t target);
-  std::string late_text(const Call& call, int peer);
+  std::string late_text(const Call& call, int culprit);
 
   const CommGroup group_;
   ShmLink link_;

@@ -19,7 +19,7 @@
 namespace tutti {
 namespace {
 
-enum ControlKind : uint32_t { kAbort = 1, kGoodbye = 2 };
+enum ControlKind : uint32_t { kAbort = 1, kGoodbye = 2, kWaiting = 3 };
 
 struct ControlFrame {
   uint32_t kind;
@@ -42,6 +42,8 @@ struct TcpWire::ControlState {
   size_t done = 0;
   bool left = false;  // said goodbye
   bool open = true;
+  int waits_for = -1;  // what it said last, and when
+  Clock::time_point said{};
 };
 
 TcpWire::TcpWire(const CommGroup& group, std::vector<TcpPeer> peers)
@@ -105,7 +107,12 @@ void TcpWire::sleep(const Call& call, std::span<const TcpTransfer> transfers) {
     const int fd = peers_[static_cast<size_t>(t.peer)].streams[static_cast<size_t>(t.stream)].get();
     entries_.push_back({fd, static_cast<short>(t.sending ? POLLOUT : POLLIN), 0});
   }
-  const auto left = call.deadline.left();
+  auto left = call.deadline.left();
+  if (announced_ != call.number) {
+    const auto until_half = (call.deadline.instant() - call.start) / 2 - (Clock::now() - call.start);
+    if (until_half.count() <= 0) announce_wait(call, transfers);
+    left = std::min(left, std::max<std::chrono::nanoseconds>(until_half, std::chrono::milliseconds(1)));
+  }
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
   timeout.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
@@ -147,6 +154,10 @@ void TcpWire::read_control_of(const Call&, int peer) {
     std::memcpy(&frame, state.buffer.data(), sizeof frame);
     frame.text[sizeof frame.text - 1] = '\0';
     if (frame.kind == kGoodbye) state.left = true;
+    if (frame.kind == kWaiting && frame.peer >= 0 && frame.peer < group_.size) {
+      state.waits_for = frame.peer;
+      state.said = Clock::now();
+    }
     if (frame.kind == kAbort) throw CommError(frame.text, frame.peer < group_.size ? frame.peer : -1);
   }
 }
@@ -177,30 +188,61 @@ void TcpWire::throw_lost(const Call& call, int peer, int error) {
                               error == ECONNRESET ? "connection reset" : what, where(call, peer)), peer);
 }
 
-void TcpWire::throw_late(const Call& call, std::span<const TcpTransfer> transfers) {
-  const auto unfinished = [](bool sending) {
-    return [sending](const TcpTransfer& t) { return t.sending == sending && t.left() > 0; };
-  };
-  auto late = std::find_if(transfers.begin(), transfers.end(), unfinished(false));
-  if (late == transfers.end()) late = std::find_if(transfers.begin(), transfers.end(), unfinished(true));
-  CHECK(late != transfers.end());
-  const TcpPeer& peer = peers_[static_cast<size_t>(late->peer)];
+const TcpTransfer& TcpWire::first_unfinished(std::span<const TcpTransfer> transfers) {
+  const TcpTransfer* first = nullptr;
+  for (const TcpTransfer& t : transfers) {
+    if (t.left() > 0 && (first == nullptr || (first->sending && !t.sending))) first = &t;
+  }
+  CHECK(first != nullptr);
+  return *first;
+}
 
+void TcpWire::announce_wait(const Call& call, std::span<const TcpTransfer> transfers) {
+  announced_ = call.number;
+  send_control(kWaiting, describe(call), culprit(call, transfers));
+}
+
+int TcpWire::culprit(const Call& call, std::span<const TcpTransfer> transfers) const {
+  const auto waits_for = [&](int rank) {
+    const ControlState& state = control_[static_cast<size_t>(rank)];
+    return state.said >= call.start ? state.waits_for : -1;
+  };
+  for (const TcpTransfer& t : transfers) {
+    if (t.left() > 0 && !t.sending && waits_for(t.peer) < 0) return t.peer;
+  }
+  int rank = first_unfinished(transfers).peer;
+  for (int steps = 0; steps < group_.size; ++steps) {
+    const int next = waits_for(rank);
+    if (next < 0 || next == group_.rank) break;
+    rank = next;
+  }
+  return rank;
+}
+
+void TcpWire::throw_late(const Call& call, std::span<const TcpTransfer> transfers) {
+  const int rank = culprit(call, transfers);
+  const auto of_rank = std::find_if(transfers.begin(), transfers.end(),
+                                    [rank](const TcpTransfer& t) { return t.peer == rank && t.left() > 0; });
+  std::string progress = "others wait for it";
+  bool moved = false;
+  if (of_rank != transfers.end()) {
+    moved = of_rank->done > 0;
+    progress = fmt::format("{} of {} bytes {}", of_rank->done, of_rank->bytes, of_rank->sending ? "taken" : "received");
+  }
   tcp_info info{};
   socklen_t length = sizeof info;
-  const bool known = ::getsockopt(peer.streams[static_cast<size_t>(late->stream)].get(), IPPROTO_TCP, TCP_INFO, &info,
-                                  &length) == 0;
-  const bool silent = known && info.tcpi_last_ack_recv > kSilentHostMs;
+  const int stream = of_rank != transfers.end() ? of_rank->stream : 0;
+  const int fd = peers_[static_cast<size_t>(rank)].streams[static_cast<size_t>(stream)].get();
+  const bool known = ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0;
   std::string why = "its process is stopped or busy, its machine answers";
-  if (silent) {
+  if (known && info.tcpi_last_ack_recv > kSilentHostMs) {
     why = fmt::format("its machine has acknowledged nothing for {:.1f} s: link cut or machine down",
                       1e-3 * info.tcpi_last_ack_recv);
-  } else if (late->done > 0) {
+  } else if (moved) {
     why = "bytes moved, but too slowly or not to the end";
   }
-  throw CommError(fmt::format("{}: late, {} of {} bytes {} in {:.1f} s {}; {}", group_.label(late->peer), late->done,
-                              late->bytes, late->sending ? "taken" : "received", seconds_in(call),
-                              where(call, late->peer), why), late->peer);
+  throw CommError(fmt::format("{}: late, {} in {:.1f} s {}; {}", group_.label(rank), progress, seconds_in(call),
+                              where(call, rank), why), rank);
 }
 
 void TcpWire::throw_if_aborted() {

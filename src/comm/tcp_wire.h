@@ -55,6 +55,11 @@ class TcpWire {
   void read_control_of(const Call& call, int peer);
   [[noreturn]] void throw_lost(const Call& call, int peer, int error);
   [[noreturn]] void throw_late(const Call& call, std::span<const TcpTransfer> transfers);
+  // The transfer that holds the call up, a receive before a send.
+  static const TcpTransfer& first_unfinished(std::span<const TcpTransfer> transfers);
+  // Who really holds it up: a rank that itself waits for another said so at half of its time.
+  int culprit(const Call& call, std::span<const TcpTransfer> transfers) const;
+  void announce_wait(const Call& call, std::span<const TcpTransfer> transfers);
   void throw_if_aborted();
   void send_control(uint32_t kind, const std::string& text, int peer);
   std::string where(const Call& call, int peer) const;
@@ -63,6 +68,7 @@ class TcpWire {
   std::vector<TcpPeer> peers_;
   std::vector<ControlState> control_;
   int num_streams_ = 1;
+  int64_t announced_ = 0;        // number of the last call whose long wait the others were told of
   Fd wake_;                      // an eventfd that abort() raises
   std::vector<pollfd> entries_;  // of sleep(), kept for its memory
 
