@@ -32,7 +32,7 @@ void expect_same(const Results& expected, const Results& actual, double toleranc
   ASSERT_EQ(expected.size(), actual.size());
   for (const auto& [id, result] : expected) {
     EXPECT_EQ(result.tokens, actual.at(id).tokens) << "request " << id;
-    EXPECT_LT(relative_error(logprob_rows(result), logprob_rows(actual.at(id))), tolerance) << "request " << id;
+    EXPECT_LT(relative_error(logprob_rows(result), logprob_rows(actual.at(id))).worst, tolerance) << "request " << id;
   }
 }
 
@@ -86,16 +86,28 @@ TEST(LayerPartition, LogitsOfOneRank) {
   expect_same(expected, run_cluster(engine, schedule), 1e-4);
 }
 
-// Quantised weights: the same blocks at every layout, so only the order of sums differs.
-TEST(Quantised, TextOfOneRank) {
+double top_gap(const TokenLogprobs& logprobs) { return logprobs[1].logprob - logprobs[2].logprob; }
+
+// Quantised weights: the same blocks at every layout, so only the order of sums differs. But an activation that this
+// pushes over the border between two 8-bit steps moves by a whole step. So logits agree as a whole to less than such a
+// step, and texts up to the first position where two tokens are nearly alike.
+TEST(Quantised, LogitsAndTextOfOneRank) {
   const TinyModel model(tiny_config());
   const auto schedule = make_schedule(requests());
   for (const char* dtype : {"bfloat16", "float16", "q8_0", "q4_0", "q4_1"}) {
     SCOPED_TRACE(dtype);
     const Results expected = run_cluster(dummy_engine(model.path(), 1, 1, dtype), schedule);
     for (int tp : {2, 3}) {
+      SCOPED_TRACE(tp);
       const Results actual = run_cluster(dummy_engine(model.path(), tp, 1, dtype), schedule);
-      for (const auto& [id, result] : expected) EXPECT_EQ(result.tokens, actual.at(id).tokens) << "TP=" << tp;
+      for (const auto& [id, result] : expected) {
+        const RequestResult& other = actual.at(id);
+        const auto error = relative_error(logprob_rows({{}, {}, result.prompt_logprobs}), logprob_rows({{}, {}, other.prompt_logprobs}));
+        EXPECT_LT(error.rms, 1e-2);
+        for (size_t i = 0; i < result.tokens.size() && top_gap(result.logprobs[i]) > 0.1; ++i) {
+          EXPECT_EQ(result.tokens[i], other.tokens[i]) << "token " << i;
+        }
+      }
     }
   }
 }

@@ -146,11 +146,12 @@ TestRequest scored_request(std::vector<int32_t> prompt, int32_t num_new) {
   return request;
 }
 
-double relative_error(const std::vector<std::vector<float>>& expected, const std::vector<std::vector<float>>& actual) {
+RelativeError relative_error(const std::vector<std::vector<float>>& expected, const std::vector<std::vector<float>>& actual) {
   CHECK_EQ(expected.size(), actual.size());
   double sum = 0.0;
   double squares = 0.0;
   double worst = 0.0;
+  double error_squares = 0.0;
   double count = 0.0;
   for (size_t r = 0; r < expected.size(); ++r) {
     CHECK_EQ(expected[r].size(), actual[r].size());
@@ -161,10 +162,12 @@ double relative_error(const std::vector<std::vector<float>>& expected, const std
       ++count;
       const double difference = std::abs(value - actual[r][i]);
       worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+      error_squares += difference * difference;
     }
   }
   const double mean = sum / count;
-  return worst / std::sqrt(squares / count - mean * mean);
+  const double deviation = std::sqrt(squares / count - mean * mean);
+  return {worst / deviation, std::sqrt(error_squares / count) / deviation};
 }
 
 }  // namespace tutti::testing

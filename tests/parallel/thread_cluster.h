@@ -56,7 +56,11 @@ std::vector<std::vector<float>> logprob_rows(const RequestResult& result);
 // A request for them.
 TestRequest scored_request(std::vector<int32_t> prompt, int32_t num_new);
 
-// The largest difference between two sets of rows, relative to the standard deviation of the first.
-double relative_error(const std::vector<std::vector<float>>& expected, const std::vector<std::vector<float>>& actual);
+// Differences between two sets of rows, relative to the standard deviation of the first.
+struct RelativeError {
+  double worst = 0.0;
+  double rms = 0.0;
+};
+RelativeError relative_error(const std::vector<std::vector<float>>& expected, const std::vector<std::vector<float>>& actual);
 
 }  // namespace tutti::testing
