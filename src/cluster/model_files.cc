@@ -15,7 +15,8 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
-#include "comm/fd.h"
+#include "cluster/units.h"
+#include "base/fd.h"
 
 namespace tutti {
 namespace {
@@ -115,7 +116,7 @@ std::optional<std::pair<std::string, std::string>> compare_model_files(const std
     const auto found = theirs.find(file.name);
     if (found == theirs.end()) return {{describe(head), fmt::format("{}: {} is missing", node.size(), file.name)}};
     if (found->second->size != file.size) {
-      return {{fmt::format("{}: {:L} bytes", file.name, file.size), fmt::format("{:L} bytes", found->second->size)}};
+      return {{fmt::format("{}: {} bytes", file.name, group_digits(file.size)), group_digits(found->second->size) + " bytes"}};
     }
     if (found->second->hash != file.hash) {
       return {{fmt::format("{}: {}", file.name, file.hash), fmt::format("{} (other contents)", found->second->hash)}};
@@ -123,13 +124,6 @@ std::optional<std::pair<std::string, std::string>> compare_model_files(const std
     theirs.erase(found);
   }
   return {{describe(head), fmt::format("{}: {} is too many", node.size(), theirs.begin()->first)}};
-}
-
-std::string format_bytes(double bytes) {
-  if (bytes >= 1e9) return fmt::format("{:.1f} GB", bytes / 1e9);
-  if (bytes >= 1e6) return fmt::format("{:.1f} MB", bytes / 1e6);
-  if (bytes >= 1e3) return fmt::format("{:.1f} kB", bytes / 1e3);
-  return fmt::format("{:.0f} B", bytes);
 }
 
 }  // namespace tutti

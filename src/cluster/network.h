@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/deadline.h"
-#include "comm/fd.h"
+#include "base/fd.h"
 
 namespace tutti {
 
@@ -27,6 +27,9 @@ LocalAddress default_local_address(const std::string& wanted);
 
 // True for an address of this machine (as this network namespace sees it).
 bool is_local_address(const std::string& address);
+
+// True when this process could listen there. Throws ConfigError when `address` is not one of this machine.
+bool port_is_free(const std::string& address, int port);
 
 // "10.0.0.1:29500" or "host" to its parts.
 std::pair<std::string, int> split_address(const std::string& text, int default_port);

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "base/deadline.h"
-#include "comm/fd.h"
+#include "base/fd.h"
 #include "protocol/channel.h"
 
 namespace tutti {

@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "cluster/network.h"
-#include "comm/fd.h"
+#include "base/fd.h"
 
 namespace tutti {
 namespace {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/fd.h"
+#include "base/fd.h"
 
 namespace tutti {
 

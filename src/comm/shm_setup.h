@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "comm/fd.h"
+#include "base/fd.h"
 #include "comm/shm_segment.h"
 #include "comm/store.h"
 #include "comm/transport.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/deadline.h"
-#include "comm/fd.h"
+#include "base/fd.h"
 
 namespace tutti {
 
