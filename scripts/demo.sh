@@ -94,10 +94,14 @@ need_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
 build release tutti
 LOAD=()
 if [[ -z "$MODEL" ]]; then
-  if ! MODEL="$("$ROOT/scripts/fetch_model.sh" | tail -n 1)"; then
+  status=0
+  MODEL="$("$ROOT/scripts/fetch_model.sh" | tail -n 1)" || status=$?
+  if ((status == 69)); then
     say model "no registry can be reached: the demo runs a generated random model, its answer is noise"
     MODEL="$(python3 "$ROOT/scripts/make_random_model.py" "$STATE/random-model")"
     LOAD=(--load-format dummy)
+  elif ((status != 0)); then
+    die "the demo model could not be fetched (see above); --model PATH uses one that is here"
   fi
 fi
 make_nodes
