@@ -11,8 +11,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "base/error.h"
-#include "base/file.h"
 
 namespace tutti {
 namespace {
@@ -34,24 +32,6 @@ void write_all(int fd, const std::string& text) {
 std::string ready_key(int rank) { return "ready/" + std::to_string(rank); }
 
 }  // namespace
-
-std::string FolderStore::path_of(const std::string& key) const {
-  std::string name = key;
-  for (char& c : name) {
-    if (c == '/') c = '+';
-  }
-  return folder_ + "/" + name;
-}
-
-void FolderStore::set(const std::string& key, const std::string& value) { write_file(path_of(key), value); }
-
-std::string FolderStore::get(const std::string& key, Deadline deadline) {
-  while (!file_exists(path_of(key))) {
-    if (deadline.passed()) throw CommError("folder store: no '" + key + "' within the deadline");
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  return read_file(path_of(key));
-}
 
 RankProcesses::RankProcesses(int size, const Body& body) : processes_(static_cast<size_t>(size)) {
   std::string folder = (std::filesystem::temp_directory_path() / "tutti-ranks-XXXXXX").string();

@@ -10,21 +10,10 @@
 
 #include "base/deadline.h"
 #include "comm/comm_factory.h"
+#include "comm/folder_store.h"
 #include "comm/store.h"
 
 namespace tutti {
-
-// A rendezvous in a folder that the processes share.
-class FolderStore : public Store {
- public:
-  explicit FolderStore(std::string folder) : folder_(std::move(folder)) {}
-  void set(const std::string& key, const std::string& value) override;
-  std::string get(const std::string& key, Deadline deadline) override;
-
- private:
-  std::string path_of(const std::string& key) const;
-  std::string folder_;
-};
 
 struct RankResult {
   std::string report;  // what the body returned, empty when it threw
