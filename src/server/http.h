@@ -70,6 +70,9 @@ class HttpExchange {
   virtual void on_writable(std::function<void()> handler) = 0;
   // The client is gone before the answer was complete.
   virtual void on_disconnect(std::function<void()> handler) = 0;
+  // Once, when the answer is complete or the client gone (kClientGone in place of a status).
+  virtual void on_finish(std::function<void(int status)> handler) = 0;
+  static constexpr int kClientGone = 499;
 };
 
 using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "base/deadline.h"
-#include "base/json.h"
 #include "server/http_exchange.h"
 #include "server/http_parser.h"
+#include "server/openai_response.h"
 #include "server/server_config.h"
 
 namespace tutti {
@@ -158,13 +158,8 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
 
   // Bytes that are not a request: one error, then the connection ends.
   asio::awaitable<void> refuse(int status, const std::string& message) {
-    HttpResponse response;
-    response.status = status;
-    response.body = dump_json({{"error",
-                                {{"message", message}, {"type", "BadRequestError"}, {"param", nullptr},
-                                 {"code", status}}}});
     exchange_ = std::make_shared<Exchange>(HttpRequest{}, loop_, false, nullptr);
-    exchange_->respond(std::move(response));
+    exchange_->respond(error_response(status, message));
     co_await write_answer();
   }
 

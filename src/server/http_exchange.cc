@@ -56,6 +56,7 @@ void Exchange::respond(HttpResponse response) {
   CHECK(!started_);
   started_ = true;
   complete_ = true;
+  finish(response.status);
   if (gone_) return;
   const bool bodyless = response.status == 204;
   head(response.status, bodyless ? "" : response.content_type, response.headers);
@@ -95,6 +96,7 @@ void Exchange::write(std::string_view events) {
 void Exchange::end() {
   CHECK(streaming_ && !complete_);
   complete_ = true;
+  finish(200);
   if (gone_) return;
   if (!request_.http_1_0) output_ += "0\r\n\r\n";
   changed();
@@ -132,6 +134,11 @@ void Exchange::disconnect() {
   on_writable_ = nullptr;
   const auto handler = std::exchange(on_disconnect_, nullptr);
   if (handler && !complete_) handler();
+  finish(kClientGone);
+}
+
+void Exchange::finish(int status) {
+  if (const auto handler = std::exchange(on_finish_, nullptr)) handler(status);
 }
 
 void Exchange::changed() {

@@ -28,6 +28,7 @@ class Exchange final : public HttpExchange {
   bool writable() const override;
   void on_writable(std::function<void()> handler) override { on_writable_ = std::move(handler); }
   void on_disconnect(std::function<void()> handler) override;
+  void on_finish(std::function<void(int)> handler) override { on_finish_ = std::move(handler); }
 
   // The connection's side.
   bool has_output() const { return !output_.empty(); }
@@ -42,6 +43,7 @@ class Exchange final : public HttpExchange {
  private:
   void head(int status, const std::string& content_type, const HttpHeaders& more);
   void changed();
+  void finish(int status);
 
   HttpRequest request_;
   EventLoop& loop_;
@@ -56,6 +58,7 @@ class Exchange final : public HttpExchange {
   std::function<void()> wake_;
   std::function<void()> on_writable_;
   std::function<void()> on_disconnect_;
+  std::function<void(int)> on_finish_;
 };
 
 }  // namespace tutti

@@ -300,6 +300,8 @@ std::string HttpServer::address() const {
                      v6 ? "]" : "", port());
 }
 
+EventLoop& HttpServer::loop() { return *impl_->loops[0]; }
+
 void HttpServer::run() {
   IoLoop& first = *impl_->loops[0];
   if (impl_->tcp_acceptor) asio::co_spawn(first.io(), impl_->accept(*impl_->tcp_acceptor), asio::detached);

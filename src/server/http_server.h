@@ -20,6 +20,8 @@ class HttpServer {
   int port() const;             // 0 with a Unix socket
   std::string address() const;  // "http://127.0.0.1:8000", "https://...", "unix:/run/tutti.sock"
 
+  EventLoop& loop();            // the first one
+
   // Serves on this thread and config.io_threads - 1 others. Returns after stop().
   void run();
   // No new connections; running answers may end until `deadline`, then all is closed. Thread-safe; the earliest

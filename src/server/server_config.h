@@ -67,6 +67,7 @@ struct ServerConfig {
   int64_t max_logprobs = 20;             // -1 = no limit
   bool priority_policy = false;          // requests may carry `priority`
   std::optional<std::chrono::milliseconds> request_timeout;  // for every request that states none
+  bool keep_alive_on_engine_failure = false;  // go on answering 503 in place of ending
   std::string version;                   // of the program, for /version
 };
 

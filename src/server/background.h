@@ -1,0 +1,32 @@
+// A thread for what would hold up an event loop: parsing and tokenising megabytes of prompt. Tasks must not throw.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "base/queue.h"
+
+namespace tutti {
+
+class Background {
+ public:
+  Background() : thread_([this] { run(); }) {}
+  ~Background() {
+    tasks_.close();
+    thread_.join();
+  }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  void post(std::function<void()> task) { tasks_.push(std::move(task)); }
+
+ private:
+  void run() {
+    while (auto task = tasks_.pop(Deadline::never())) (*task)();
+  }
+
+  Queue<std::function<void()>> tasks_;
+  std::thread thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,98 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "base/error.h"
+#include "server/api_context.h"
+#include "server/background.h"
+#include "server/http_server.h"
+#include "server/openai_api.h"
+#include "server/status_api.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kDrainPoll = std::chrono::milliseconds(20);
+// For the last bytes of answers to reach their clients.
+constexpr auto kFlushTime = std::chrono::seconds(2);
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(const ServerConfig& c, const ModelInfo& m, AsyncEngine& e, Metrics& metrics, const Tokenizer& tokenizer,
+       const ChatTemplate& chat_template)
+      : config(c), model(m), engine(e), context{config, model, tokenizer, chat_template, engine},
+        router(config, metrics), openai(context, background), status(context, metrics),
+        http(config.http, [this](std::shared_ptr<HttpExchange> exchange) { router.handle(exchange); }) {
+    openai.add_routes(router);
+    status.add_routes(router);
+    engine.on_failure([this](const std::string& message) {
+      {
+        std::lock_guard lock(mutex);
+        failure = message;
+      }
+      if (!config.keep_alive_on_engine_failure) http.stop(Deadline::after(kFlushTime));
+    });
+  }
+
+  // On the first loop, until the requests have ended or may not go on.
+  void poll_drain() {
+    Clock::time_point until;
+    {
+      std::lock_guard lock(mutex);
+      until = *drain_until;
+    }
+    if (engine.num_open() == 0 || Clock::now() >= until) {
+      engine.stop();
+      http.stop(Deadline::after(kFlushTime));
+    } else {
+      http.loop().post_after(kDrainPoll, [this] { poll_drain(); });
+    }
+  }
+
+  const ServerConfig config;
+  const ModelInfo model;
+  AsyncEngine& engine;
+  const ApiContext context;
+  std::mutex mutex;
+  std::optional<Clock::time_point> drain_until;
+  std::optional<std::string> failure;
+  Router router;
+  OpenAiApi openai;
+  StatusApi status;
+  HttpServer http;
+  Background background;  // ends before the loops that it posts to
+};
+
+Server::Server(const ServerConfig& config, const ModelInfo& model, AsyncEngine& engine, Metrics& metrics,
+               const Tokenizer& tokenizer, const ChatTemplate& chat_template)
+    : impl_(std::make_unique<Impl>(config, model, engine, metrics, tokenizer, chat_template)) {}
+
+// The engine's thread posts to the loops: it ends before they do.
+Server::~Server() { impl_->engine.shutdown(); }
+
+int Server::port() const { return impl_->http.port(); }
+std::string Server::address() const { return impl_->http.address(); }
+Router& Server::router() { return impl_->router; }
+
+void Server::run() {
+  impl_->http.run();
+  impl_->engine.shutdown();
+  std::lock_guard lock(impl_->mutex);
+  if (impl_->failure && !impl_->config.keep_alive_on_engine_failure) throw CommError(*impl_->failure);
+}
+
+void Server::drain(Deadline deadline) {
+  impl_->engine.drain();
+  bool first = false;
+  {
+    std::lock_guard lock(impl_->mutex);
+    first = !impl_->drain_until;
+    impl_->drain_until = std::min(impl_->drain_until.value_or(deadline.instant()), deadline.instant());
+  }
+  if (first) impl_->http.loop().post([impl = impl_.get()] { impl->poll_drain(); });
+}
+
+}  // namespace tutti

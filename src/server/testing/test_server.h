@@ -1,0 +1,52 @@
+// A running server over a fake model.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "server/server.h"
+#include "server/testing/fake_model.h"
+#include "server/testing/test_client.h"
+
+namespace tutti {
+
+// A server on a free port; ends with the object.
+class TestServer {
+ public:
+  struct Options {
+    ServerConfig config;
+    SchedulerConfig scheduler;
+    GenerationDefaults defaults;
+    RuleExecutor::Rule rule = repeat_text("hello world ");
+    int64_t max_model_len = 4096;
+  };
+  TestServer() : TestServer(Options()) {}
+  explicit TestServer(Options options);
+  ~TestServer();
+
+  int port() const { return server_->port(); }
+  Server& server() { return *server_; }
+  AsyncEngine& engine() { return *engine_; }
+  RuleExecutor& executor() { return executor_; }
+  const std::string& failure() const { return failure_; }
+  void join();
+  ClientResponse get(const std::string& path, const std::string& headers = "");
+  ClientResponse post(const std::string& path, const Json& body, const std::string& headers = "");
+
+ private:
+  ByteTokenizer tokenizer_;
+  RuleExecutor executor_;
+  ChatTemplate chat_template_;
+  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<AsyncEngine> engine_;
+  std::unique_ptr<Server> server_;
+  std::string failure_;
+  std::thread thread_;
+};
+
+// Until `condition` holds, at most 10 s.
+bool eventually(const std::function<bool()>& condition);
+
+}  // namespace tutti
