@@ -25,7 +25,8 @@ inline constexpr int kMaxTileRows = 16;  // no level takes more activation rows 
 // Rows are computed in groups of this many, which bounds scratch memory; a multiple of every level's tile height.
 inline constexpr int64_t kRowGroup = 240;
 // k is walked in chunks of this many elements, so that a chunk of a panel stays in the first-level cache for all rows.
-inline constexpr int64_t kChunk = 512;
+inline constexpr int64_t kPlainChunk = 512;
+inline constexpr int64_t kQuantChunk = 256;
 
 inline constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 inline constexpr int64_t num_panels(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }

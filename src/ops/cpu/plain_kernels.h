@@ -6,17 +6,9 @@
 
 #include "ops/cpu/formats/plain.h"
 #include "ops/cpu/layout.h"
+#include "ops/cpu/unroll.h"
 
 namespace tutti::cpu {
-
-// Calls f.operator()<n>() for the run-time 1 <= n <= kMax.
-template <int kMax, class F>
-inline void with_constant(int n, F&& f) {
-  if constexpr (kMax > 1) {
-    if (n < kMax) return with_constant<kMax - 1>(n, f);
-  }
-  f.template operator()<kMax>();
-}
 
 // Where a tile's element (row, k) is: interleaved as layout.h says, or rows of 32 (attention's probabilities).
 template <int kRows>
@@ -66,8 +58,8 @@ inline void plain_tile(const float* a, const uint8_t* panel, int column, int64_t
 template <class V, class W>
 void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
   const int64_t padded_k = k + k % 2;
-  for (int64_t k0 = 0; k0 < padded_k; k0 += kChunk) {
-    const int64_t count = padded_k - k0 < kChunk ? padded_k - k0 : kChunk;
+  for (int64_t k0 = 0; k0 < padded_k; k0 += kPlainChunk) {
+    const int64_t count = padded_k - k0 < kPlainChunk ? padded_k - k0 : kPlainChunk;
     const uint8_t* chunk = panel + k0 * kPanelRows * W::kElementBytes;
     for (int64_t r0 = 0; r0 < rows; r0 += V::kFloatTileRows) {
       const int tile_rows = rows - r0 < V::kFloatTileRows ? static_cast<int>(rows - r0) : V::kFloatTileRows;

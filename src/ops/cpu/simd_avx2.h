@@ -69,6 +69,8 @@ struct Avx2 {
   static I as_int(F a) { return _mm256_castps_si256(a); }
   static F as_float(I a) { return _mm256_castsi256_ps(a); }
 
+  // Values read before are read again, not kept in registers that accumulators need.
+  static void barrier() { asm volatile("" ::: "memory"); }
   template <int kBytes>
   static void prefetch(const uint8_t* p) {
     for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);

@@ -66,6 +66,8 @@ struct Avx512 {
   static I as_int(F a) { return _mm512_castps_si512(a); }
   static F as_float(I a) { return _mm512_castsi512_ps(a); }
 
+  // Values read before are read again, not kept in registers that accumulators need.
+  static void barrier() { asm volatile("" ::: "memory"); }
   template <int kBytes>
   static void prefetch(const uint8_t* p) {
     for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);

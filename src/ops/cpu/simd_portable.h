@@ -73,6 +73,8 @@ struct Portable {
   static I as_int(F a) { return reinterpret_cast<I>(a); }
   static F as_float(I a) { return reinterpret_cast<F>(a); }
 
+  // Values read before are read again, not kept in registers that accumulators need.
+  static void barrier() { asm volatile("" ::: "memory"); }
   template <int kBytes>
   static void prefetch(const void*) {}
   static constexpr int kPrefetchBytes = 0;

@@ -1,0 +1,224 @@
+// Time of the CPU's ops: microseconds, GB/s of weights or cache read, GFLOP/s, and the share of the limit (read
+// bandwidth, fused multiply-adds or 8-bit dot products) that was measured in the same run.
+//   bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small] [--seconds S] [--json FILE]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cpu_limits.h"
+#include "ops/cpu/isa.h"
+#include "ops/ops.h"
+
+using namespace tutti;
+
+namespace {
+
+struct Options {
+  int threads = 2;
+  std::vector<std::string> types = {"F32", "BF16", "Q8_0", "Q4_0", "Q4_1"};
+  std::vector<int> rows = {1, 8, 32, 512};
+  std::vector<std::string> ops = {"linear", "attention", "small"};
+  double seconds = 0.3;  // of measuring a case
+  std::string json;
+};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+bool parse(int argc, char** argv, Options& o) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i], value = argv[i + 1];
+    if (flag == "--threads") o.threads = std::stoi(value);
+    else if (flag == "--types") o.types = split(value);
+    else if (flag == "--ops") o.ops = split(value);
+    else if (flag == "--seconds") o.seconds = std::stod(value);
+    else if (flag == "--json") o.json = value;
+    else if (flag == "--rows") {
+      o.rows.clear();
+      for (const auto& part : split(value)) o.rows.push_back(std::stoi(part));
+    } else return false;
+  }
+  return argc % 2 == 1;
+}
+
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options), pool_(options.threads), arena_(size_t{64} << 20, Device::cpu()),
+        ctx_{.pool = &pool_, .arena = &arena_}, limits_(bench::measure_limits(pool_)) {
+    std::printf("level %s, %d threads: read %.1f GB/s, fma %.1f GFLOP/s, int8 %.1f GOP/s\n",
+                std::string(kernel_table(ctx_).name).c_str(), options_.threads, limits_.read_gb_s, limits_.fma_gflop_s,
+                limits_.int8_gop_s);
+    std::printf("%-34s %10s %10s %8s %9s %7s\n", "case", "best us", "median us", "GB/s", "GFLOP/s", "share");
+  }
+
+  void run() {
+    for (const auto& op : options_.ops) {
+      if (op == "linear") linears();
+      if (op == "attention") attentions();
+      if (op == "small") small_ops();
+    }
+  }
+
+  void write() const {
+    Json report = {{"level", kernel_table(ctx_).name}, {"threads", options_.threads},
+                   {"limits", {{"read_gb_s", limits_.read_gb_s}, {"fma_gflop_s", limits_.fma_gflop_s}, {"int8_gop_s", limits_.int8_gop_s}}},
+                   {"results", results_}};
+    std::ofstream(options_.json) << report.dump(1) << "\n";
+  }
+
+ private:
+  // `bytes` and `flop` of one call; `peak` is what the flops could reach at most.
+  void measure(const std::string& name, double bytes, double flop, double peak, const std::function<void(int)>& call) {
+    std::vector<double> times;
+    for (int i = 0; i < 3; ++i) call(i);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.seconds);
+    for (int i = 0; times.size() < 5 || std::chrono::steady_clock::now() < end; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      call(i);
+      times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    std::sort(times.begin(), times.end());
+    const double best = times.front(), median = times[times.size() / 2];
+    const double gb_s = bytes / best / 1e9, gflop_s = flop / best / 1e9;
+    const double share = std::max(gb_s / limits_.read_gb_s, peak > 0 ? gflop_s / peak : 0.0);
+    std::printf("%-34s %10.1f %10.1f %8.2f %9.1f %6.1f%%\n", name.c_str(), best * 1e6, median * 1e6, gb_s, gflop_s, share * 100);
+    std::fflush(stdout);
+    results_.push_back({{"name", name}, {"best_us", best * 1e6}, {"median_us", median * 1e6}, {"gb_s", gb_s},
+                        {"gflop_s", gflop_s}, {"share", share}});
+  }
+
+  static Tensor floats(std::initializer_list<int64_t> shape) {
+    Tensor t = Tensor::empty(shape, DType::kF32);
+    uint32_t state = 12345;
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      state = state * 1664525 + 1013904223;
+      t.data_as<float>()[i] = static_cast<float>(state >> 8) / (1 << 24) - 0.5f;
+    }
+    return t;
+  }
+
+  // Bytes that are small, finite numbers in every type.
+  static Tensor weight(DType dtype, int64_t rows, int64_t k) {
+    Tensor t = Tensor::empty({rows, k}, dtype);
+    uint32_t state = 1;
+    auto* p = t.data_as<uint8_t>();
+    for (size_t i = 0; i < t.bytes(); ++i) {
+      state = state * 1664525 + 1013904223;
+      p[i] = static_cast<uint8_t>(state >> 24) & 0x3b;
+    }
+    return t;
+  }
+
+  void linears() {
+    struct Shape {
+      const char* name;
+      int64_t k, n;
+      bool fused;
+    };
+    const Shape shapes[] = {{"2048x2048", 2048, 2048, false}, {"8192x2048", 8192, 2048, false}, {"gate_up 2048x8192", 2048, 8192, true}};
+    for (const auto& type : options_.types) {
+      const DType dtype = dtype_from_name(type).value();
+      for (const Shape& shape : shapes) {
+        const Tensor w = weight(dtype, shape.n, shape.k);
+        std::vector<Tensor> pieces(shape.fused ? 2 : 1, w);
+        // Enough copies that one row at a time never finds its weights in a cache.
+        std::vector<PackedWeight> copies;
+        for (size_t bytes = 0; bytes < (size_t{160} << 20); bytes += copies.back().bytes()) copies.push_back(ops::pack_weight(ctx_, pieces));
+        const double bytes = static_cast<double>(copies[0].bytes());
+        for (int rows : options_.rows) {
+          const Tensor x = floats({rows, shape.k}), out = Tensor::empty({rows, shape.n}, DType::kF32);
+          const double flop = 2.0 * rows * static_cast<double>(shape.k * shape.n * (shape.fused ? 2 : 1));
+          const double peak = is_quantized(dtype) && limits_.int8_gop_s > 0 ? limits_.int8_gop_s : limits_.fma_gflop_s;
+          measure(type + " " + shape.name + " rows " + std::to_string(rows), bytes, flop, peak, [&](int i) {
+            const PackedWeight& packed = copies[static_cast<size_t>(i) % copies.size()];
+            if (shape.fused) {
+              ops::gate_up_silu(ctx_, x, packed, out);
+            } else {
+              ops::linear(ctx_, x, packed, Tensor(), out);
+            }
+          });
+        }
+      }
+    }
+  }
+
+  void attention(DType cache_type, int seqs, int64_t query_len, int64_t context) {
+    const int64_t heads = 32, kv_heads = 8, head_dim = 64, block = 16, blocks = (context + block - 1) / block;
+    KVLayer cache{Tensor::zeros({seqs * blocks, kv_heads, block, head_dim}, cache_type),
+                  Tensor::zeros({seqs * blocks, kv_heads, block, head_dim}, cache_type)};
+    AttentionMetadata meta;
+    meta.num_seqs = seqs;
+    meta.num_tokens = seqs * query_len;
+    meta.query_start = Tensor::empty({seqs + 1}, DType::kI32);
+    meta.seq_lens = Tensor::empty({seqs}, DType::kI32);
+    meta.block_table = Tensor::empty({seqs, blocks}, DType::kI32);
+    for (int s = 0; s <= seqs; ++s) meta.query_start.data_as<int32_t>()[s] = static_cast<int32_t>(s * query_len);
+    for (int s = 0; s < seqs; ++s) meta.seq_lens.data_as<int32_t>()[s] = static_cast<int32_t>(context);
+    for (int64_t i = 0; i < seqs * blocks; ++i) meta.block_table.data_as<int32_t>()[i] = static_cast<int32_t>(i);
+    const Tensor q = floats({meta.num_tokens, heads, head_dim}), out = Tensor::empty({meta.num_tokens, heads, head_dim}, DType::kF32);
+    const double pairs = static_cast<double>(seqs) * static_cast<double>(query_len) * (static_cast<double>(context) - (static_cast<double>(query_len) - 1) / 2);
+    const std::string name = "attention " + std::string(dtype_name(cache_type)) + " " + std::to_string(seqs) + "x" +
+                             std::to_string(query_len) + " of " + std::to_string(context);
+    measure(name, static_cast<double>(cache.keys.bytes() * 2), 4 * pairs * static_cast<double>(heads * head_dim), limits_.fma_gflop_s,
+            [&](int) { ops::paged_attention(ctx_, q, cache, meta, {.scale = 0.125}, out); });
+  }
+
+  void attentions() {
+    for (DType type : {DType::kF32, DType::kBF16}) {
+      attention(type, 1, 1, 512);
+      attention(type, 1, 1, 8192);
+      attention(type, 8, 1, 1024);
+      attention(type, 1, 512, 512);
+    }
+  }
+
+  void small_ops() {
+    for (int64_t rows : {1, 512}) {
+      const Tensor x = floats({rows, 2048}), y = floats({rows, 2048}), w = floats({2048}), out = Tensor::empty({rows, 2048}, DType::kF32);
+      const std::string suffix = " 2048 rows " + std::to_string(rows);
+      const double bytes = static_cast<double>(x.bytes());
+      measure("rms_norm" + suffix, 2 * bytes, 0, 0, [&](int) { ops::rms_norm(ctx_, x, w, 1e-5, out); });
+      measure("add_rms_norm" + suffix, 4 * bytes, 0, 0, [&](int) { ops::add_rms_norm(ctx_, x, y, w, 1e-5, out); });
+      const Tensor heads = floats({rows, 40, 64}), table = floats({1, 2, 32});
+      Tensor positions = Tensor::zeros({rows}, DType::kI32);
+      for (RopeLayout layout : {RopeLayout::kHalf, RopeLayout::kInterleaved}) {
+        const std::string name = layout == RopeLayout::kHalf ? "rope half" : "rope interleaved";
+        measure(name + " 40x64 rows " + std::to_string(rows), static_cast<double>(heads.bytes()), 0, 0,
+                [&](int) { ops::rope(ctx_, heads, positions, table, layout); });
+      }
+    }
+  }
+
+  Options options_;
+  ThreadPool pool_;
+  Arena arena_;
+  Context ctx_;
+  bench::CpuLimits limits_;
+  Json results_ = Json::array();
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (!parse(argc, argv, options)) {
+    std::fprintf(stderr, "usage: bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small] "
+                         "[--seconds S] [--json FILE]\n");
+    return 2;
+  }
+  Bench bench(options);
+  bench.run();
+  if (!options.json.empty()) bench.write();
+}

@@ -1,0 +1,132 @@
+#include "cpu_limits.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "tensor/tensor.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tutti::bench {
+namespace {
+
+// Seconds of the fastest of `runs` runs.
+double best_of(int runs, const std::function<void()>& work) {
+  double best = 1e30;
+  for (int i = 0; i < runs; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best;
+}
+
+using Words = uint64_t __attribute__((vector_size(64)));
+
+uint64_t xor_all(const std::byte* data, size_t bytes) {
+  Words sums[4] = {};
+  for (size_t i = 0; i + 256 <= bytes; i += 256) {
+    for (int j = 0; j < 4; ++j) {
+      Words w;
+      std::memcpy(&w, data + i + 64 * j, sizeof w);
+      sums[j] ^= w;
+      __builtin_prefetch(data + i + 64 * j + 4096);
+    }
+  }
+  const Words all = sums[0] ^ sums[1] ^ sums[2] ^ sums[3];
+  uint64_t result = 0;
+  for (int i = 0; i < 8; ++i) result ^= all[i];
+  return result;
+}
+
+// Runs are short, so that the best of many is one that nobody else on the machine disturbed.
+constexpr int64_t kRounds = 100'000;
+constexpr int kRuns = 60;
+constexpr int kChains = 12;
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) float fma_avx512() {
+  __m512 acc[kChains];
+  for (auto& a : acc) a = _mm512_set1_ps(1e-3f);
+  const __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-5f);
+  for (int64_t i = 0; i < kRounds; ++i) {
+    for (auto& a : acc) a = _mm512_fmadd_ps(a, x, y);
+  }
+  float sum = 0;
+  for (const auto& a : acc) sum += _mm512_cvtss_f32(a);
+  return sum;
+}
+
+__attribute__((target("avx2,fma"))) float fma_avx2() {
+  __m256 acc[kChains];
+  for (auto& a : acc) a = _mm256_set1_ps(1e-3f);
+  const __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-5f);
+  for (int64_t i = 0; i < kRounds; ++i) {
+    for (auto& a : acc) a = _mm256_fmadd_ps(a, x, y);
+  }
+  float sum = 0;
+  for (const auto& a : acc) sum += _mm256_cvtss_f32(a);
+  return sum;
+}
+
+__attribute__((target("avx512f,avx512vnni"))) int dot_vnni() {
+  __m512i acc[kChains];
+  for (auto& a : acc) a = _mm512_set1_epi32(1);
+  __m512i x = _mm512_set1_epi32(0x01020304);
+  const __m512i y = _mm512_set1_epi32(0x01010101);
+  for (int64_t i = 0; i < kRounds; ++i) {
+    for (auto& a : acc) a = _mm512_dpbusd_epi32(a, x, y);
+    asm volatile("" : "+v"(x));  // the rounds must not be folded into one
+  }
+  int sum = 0;
+  for (const auto& a : acc) sum += _mm512_cvtsi512_si32(a);
+  return sum;
+}
+#endif
+
+}  // namespace
+
+double measure_read(ThreadPool& pool) {
+  // Windows of a buffer far larger than the caches, one after the other.
+  constexpr int64_t kWindow = int64_t{32} << 20, kWindows = 16;
+  const Tensor buffer = Tensor::zeros({kWindow * kWindows}, DType::kU8);
+  std::atomic<uint64_t> sink{0};
+  int64_t window = 0;
+  const double seconds = best_of(5 * kWindows, [&] {
+    const std::byte* start = buffer.data_as<std::byte>() + window++ % kWindows * kWindow;
+    pool.run([&](int thread) {
+      const int64_t share = kWindow / pool.size() / 256 * 256;
+      sink ^= xor_all(start + share * thread, static_cast<size_t>(share));
+    });
+  });
+  return static_cast<double>(kWindow) / seconds / 1e9;
+}
+
+CpuLimits measure_limits(ThreadPool& pool) {
+  CpuLimits limits;
+  limits.read_gb_s = measure_read(pool);
+#if defined(__x86_64__)
+  std::atomic<int> sink{0};
+  const auto on_all = [&](const std::function<double()>& kernel) {
+    return best_of(kRuns, [&] { pool.run([&](int) { sink += static_cast<int>(kernel()); }); });
+  };
+  const double threads = pool.size(), instructions = static_cast<double>(kRounds) * kChains;
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f")) {
+    limits.fma_gflop_s = instructions * 32 * threads / on_all([] { return fma_avx512(); }) / 1e9;
+  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    limits.fma_gflop_s = instructions * 16 * threads / on_all([] { return fma_avx2(); }) / 1e9;
+  }
+  if (__builtin_cpu_supports("avx512vnni")) {
+    limits.int8_gop_s = instructions * 128 * threads / on_all([] { return dot_vnni(); }) / 1e9;
+  }
+#endif
+  return limits;
+}
+
+}  // namespace tutti::bench

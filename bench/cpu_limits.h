@@ -1,0 +1,18 @@
+// What this machine can do at most, measured now: the yardstick of bench_ops.
+#pragma once
+
+#include "base/thread_pool.h"
+
+namespace tutti::bench {
+
+struct CpuLimits {
+  double read_gb_s = 0;      // streaming reads of a buffer far larger than the caches
+  double fma_gflop_s = 0;    // float fused multiply-adds, widest vectors
+  double int8_gop_s = 0;     // 8-bit dot products; 0 without VNNI
+};
+
+// Best of a few short runs on all threads of the pool.
+double measure_read(ThreadPool& pool);
+CpuLimits measure_limits(ThreadPool& pool);
+
+}  // namespace tutti::bench
