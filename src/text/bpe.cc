@@ -19,6 +19,9 @@ BpeModel::BpeModel(const std::vector<std::string>& tokens, MergeTable merges, co
   }
   cut_at_metaspace_ = !options_.bytes && ids_.find(kMetaspace) != kNoToken && !joins_across_metaspace(tokens);
 
+  if (!options_.unused.empty()) unused_.assign(tokens.size(), false);
+  for (const TokenId id : options_.unused) unused_[id] = true;
+
   direct_.assign(tokens.size(), options_.ignore_merges);
   if (options_.ignore_merges) return;
   std::vector<TokenId> result;
@@ -71,12 +74,31 @@ void BpeModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
 void BpeModel::encode_part(std::string_view piece, std::vector<TokenId>& out) const {
   if (piece.size() <= kOnStack) {
     TokenId symbols[kOnStack];
-    merges_.apply({symbols, symbols_of(piece, symbols)}, out);
+    merge({symbols, symbols_of(piece, symbols)}, out);
     return;
   }
   std::vector<TokenId> symbols(piece.size());
   symbols.resize(symbols_of(piece, symbols.data()));
-  merges_.apply(symbols, out);
+  merge(symbols, out);
+}
+
+void BpeModel::merge(std::span<TokenId> symbols, std::vector<TokenId>& out) const {
+  if (unused_.empty()) return merges_.apply(symbols, out);
+  MergeTable::Origins origins;
+  std::vector<TokenId> merged;
+  merges_.apply(symbols, merged, &origins);
+  for (const TokenId id : merged) take_apart(id, origins, out);
+}
+
+void BpeModel::take_apart(TokenId id, const MergeTable::Origins& origins, std::vector<TokenId>& out) const {
+  const bool unused = static_cast<size_t>(id) < unused_.size() && unused_[id];
+  const auto it = unused ? origins.find(id) : origins.end();
+  if (it == origins.end()) {
+    out.push_back(id);
+    return;
+  }
+  take_apart(it->second.first, origins, out);
+  take_apart(it->second.second, origins, out);
 }
 
 // At most one symbol a byte.
@@ -97,6 +119,10 @@ size_t BpeModel::symbols_of(std::string_view piece, TokenId* symbols) const {
     if (id != kNoToken) {
       symbols[n++] = id;
       unknown_before = false;
+      continue;
+    }
+    if (options_.keep_unknown) {
+      symbols[n++] = static_cast<TokenId>(direct_.size()) + static_cast<TokenId>(decode_utf8(piece, pos, length));
       continue;
     }
     bool all = options_.byte_fallback;

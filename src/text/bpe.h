@@ -20,7 +20,9 @@ class BpeModel {
     bool ignore_merges = false;    // a piece that is in the vocabulary needs no merges
     bool byte_fallback = false;    // a character that is not in the vocabulary becomes its bytes' tokens "<0x41>"
     bool fuse_unknown = false;     // neighbours that are unknown become one unknown token
+    bool keep_unknown = false;     // an unknown character becomes the symbol number_of_tokens + code point
     std::optional<TokenId> unknown;
+    std::vector<TokenId> unused;   // ids that are taken apart again when merging ends with them
   };
 
   // `tokens` are what merging may produce, as bytes (not in the byte-level alphabet); "" is no token.
@@ -33,12 +35,15 @@ class BpeModel {
   void encode_part(std::string_view piece, std::vector<TokenId>& out) const;
   size_t symbols_of(std::string_view piece, TokenId* symbols) const;
   TokenId single(std::string_view piece) const;
+  void merge(std::span<TokenId> symbols, std::vector<TokenId>& out) const;
+  void take_apart(TokenId id, const MergeTable::Origins& origins, std::vector<TokenId>& out) const;
   bool joins_across_metaspace(const std::vector<std::string>& tokens) const;
 
   Options options_;
   MergeTable merges_;
   TokenMap ids_;
   std::array<TokenId, 256> byte_ids_;     // of "a" (bytes) or "<0x61>" (byte fallback)
+  std::vector<bool> unused_;              // by id; empty when there are none
   std::vector<bool> direct_;              // merging the token's own text gives the token
   bool cut_at_metaspace_ = false;         // no merge crosses the border before a "▁" that ends a run of others
 };

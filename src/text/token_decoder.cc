@@ -27,7 +27,8 @@ std::string TokenDecoder::decode(const std::vector<TokenId>& ids, bool skip_spec
   out.reserve(ids.size() * 5);
   std::string run;          // bytes of byte tokens, not yet in `out`
   bool first = true;
-  bool at_start = rules_.leading_spaces > 0;
+  const bool strip_whole = rules_.invalid == InvalidBytes::kRunReplaced;
+  bool at_start = rules_.leading_spaces > 0 && !strip_whole;
   for (const TokenId id : ids) {
     if (!in_range(id)) continue;
     const uint8_t flags = flags_[id];
@@ -55,6 +56,7 @@ std::string TokenDecoder::decode(const std::vector<TokenId>& ids, bool skip_spec
     first = false;
   }
   append_bytes(run, out);
+  if (strip_whole) out.erase(0, std::min<size_t>(rules_.leading_spaces, out.find_first_not_of(' ')));
   if (rules_.invalid == InvalidBytes::kReplaced && !valid_utf8(out)) return repair_utf8(out);
   return out;
 }

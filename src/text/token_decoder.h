@@ -19,7 +19,7 @@ class TokenDecoder {
   };
   struct Rules {
     InvalidBytes invalid = InvalidBytes::kReplaced;
-    int leading_spaces = 0;             // dropped from the first token that has text
+    int leading_spaces = 0;             // dropped from the first token that has text, or from the whole (kRunReplaced)
     bool leading_spaces_again = false;  // ... and from the next one, until there is text
     bool first_without_spaces = false;  // every space of the first token is dropped
     bool spaces_between = false;        // tokens are joined by a space

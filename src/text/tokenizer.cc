@@ -1,18 +1,60 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/file.h"
+#include "text/sentencepiece.h"
+#include "text/tiktoken.h"
 #include "text/tokenizer_json.h"
 
 namespace tutti {
+namespace {
+
+// The one *.tiktoken file of the folder; "" when there is none.
+std::string tiktoken_file(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".tiktoken") found.push_back(entry.path().string());
+  }
+  if (error) throw IoError("cannot list " + folder + ": " + error.message());
+  if (found.size() > 1) {
+    throw ConfigError(folder + " holds " + std::to_string(found.size()) + " *.tiktoken files, expected one");
+  }
+  return found.empty() ? "" : found.front();
+}
+
+std::unique_ptr<Tokenizer> from_model_file(const std::string& path, const SortedJson& config) {
+  const std::string contents = read_file(path);
+  if (looks_like_rank_file(contents)) return tokenizer_from_ranks(contents, path);
+  const auto flag = [&](const char* key, bool otherwise) {
+    return config.is_null() ? otherwise : JsonFields(config, "tokenizer_config.json").flag(key, otherwise);
+  };
+  return std::make_unique<SentencePieceTokenizer>(SentencePieceModel::parse(contents, path),
+                                                  flag("add_bos_token", true), flag("add_eos_token", false), path);
+}
+
+}  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::from_folder(const std::string& folder) {
-  const std::string json = folder + "/tokenizer.json";
-  const std::string config_path = folder + "/tokenizer_config.json";
+  const auto path = [&](const char* name) { return folder + "/" + name; };
   SortedJson config;
+  const std::string config_path = path("tokenizer_config.json");
   if (file_exists(config_path)) config = parse_sorted_json(read_file(config_path), config_path);
-  if (file_exists(json)) return tokenizer_from_json(parse_sorted_json(read_file(json), json), config, json);
-  throw ConfigError("no tokenizer in " + folder + ": expected tokenizer.json");
+  if (const std::string json = path("tokenizer.json"); file_exists(json)) {
+    return tokenizer_from_json(parse_sorted_json(read_file(json), json), config, json);
+  }
+  if (const std::string model = path("tokenizer.model"); file_exists(model)) return from_model_file(model, config);
+  if (const std::string tekken = path("tekken.json"); file_exists(tekken)) {
+    return tokenizer_from_tekken(read_file(tekken), tekken);
+  }
+  if (const std::string ranks = tiktoken_file(folder); !ranks.empty()) {
+    return tokenizer_from_ranks(read_file(ranks), ranks);
+  }
+  throw ConfigError("no tokenizer in " + folder +
+                    ": expected tokenizer.json, tokenizer.model, tekken.json or a *.tiktoken file");
 }
 
 }  // namespace tutti

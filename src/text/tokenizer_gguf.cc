@@ -1,8 +1,9 @@
-// Tokenizers from GGUF metadata: the "gpt2" kind (byte-level BPE); "llama" goes to the SentencePiece reader.
+// Tokenizers from GGUF metadata: the "gpt2" kind (byte-level BPE) and the "llama" kind (a SentencePiece BPE model).
 #include "base/error.h"
 #include "text/byte_alphabet.h"
 #include "text/gguf_pre_tokenizers.h"
 #include "text/pipeline_tokenizer.h"
+#include "text/sentencepiece.h"
 
 namespace tutti {
 namespace {
@@ -121,11 +122,54 @@ std::unique_ptr<Tokenizer> byte_level_bpe(const Json& metadata) {
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
+std::vector<float> scores(const Json& metadata, size_t count) {
+  const Json* value = find(metadata, "scores");
+  if (value == nullptr || !value->is_array() || value->size() != count) {
+    fail("scores", "does not have one entry for each of the " + std::to_string(count) + " tokens");
+  }
+  std::vector<float> out;
+  for (const Json& item : *value) {
+    if (!item.is_number()) fail("scores", "holds a value that is not a number");
+    out.push_back(item.get<float>());
+  }
+  return out;
+}
+
+std::unique_ptr<Tokenizer> sentencepiece_bpe(const Json& metadata) {
+  const std::vector<std::string> tokens = strings(metadata, "tokens");
+  const std::vector<int64_t> types = token_types(metadata, tokens.size());
+  const std::vector<float> score = scores(metadata, tokens.size());
+  SentencePieceModel model;
+  model.algorithm = SentencePieceModel::Algorithm::kBpe;
+  model.add_dummy_prefix = flag(metadata, "add_space_prefix", true);
+  model.remove_extra_whitespaces = flag(metadata, "remove_extra_whitespaces", false);
+  size_t byte_tokens = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (types[i] < kNormal || types[i] > kByte) {
+      fail("token_type", "holds " + std::to_string(types[i]) + ", expected 1 to 6");
+    }
+    byte_tokens += types[i] == kByte;
+    // Padding entries have no text of their own.
+    const bool empty = tokens[i].empty();
+    model.pieces.push_back({empty ? "[EMPTY_" + std::to_string(i) + "]" : tokens[i], score[i],
+                            empty ? SentencePieceModel::PieceType::kUnused
+                                  : static_cast<SentencePieceModel::PieceType>(types[i])});
+  }
+  model.byte_fallback = byte_tokens != 0;
+  const size_t count = tokens.size();
+  model.bos_id = special_id(metadata, "bos_token_id", count).value_or(kNoToken);
+  model.eos_id = special_id(metadata, "eos_token_id", count).value_or(kNoToken);
+  model.check("GGUF metadata");
+  return std::make_unique<SentencePieceTokenizer>(model, flag(metadata, "add_bos_token", true),
+                                                  flag(metadata, "add_eos_token", false), "GGUF metadata");
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::from_gguf(const Json& metadata) {
   const std::string model = text_value(metadata, "model");
   if (model == "gpt2") return byte_level_bpe(metadata);
+  if (model == "llama") return sentencepiece_bpe(metadata);
   fail("model", "\"" + model + "\" is not supported; known: gpt2, llama");
 }
 

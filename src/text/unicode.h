@@ -1,5 +1,5 @@
-// UTF-8, general categories and canonical normalisation (Unicode 14). Everything is const and thread-safe; used by the
-// tokenizers on the caller's thread.
+// UTF-8, general categories (Unicode 14) and canonical normalisation (Unicode 9, as the tokenizers package). Everything is
+// const and thread-safe; used by the tokenizers on the caller's thread.
 #pragma once
 
 #include <array>

@@ -255,7 +255,6 @@ std::string o200k(std::string_view contractions, std::string_view digits) {
 std::vector<std::pair<std::string, ScannerKind>> known_regexes() {
   using enum ScannerKind;
   const std::string gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
-  const std::string long_contractions = R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))";
   const std::string optional = std::string(kContractions) + "?";
   const std::string deepseek =
       R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)";
@@ -272,15 +271,17 @@ std::vector<std::pair<std::string, ScannerKind>> known_regexes() {
       {R"(\p{N}+)", kNumbers},
       {R"(\p{N}{1,3})", kNumber3},
       {"[一-龥぀-ゟ゠-ヿ]+", kCjkRun},
-      {"[一-龥\u3040-ゟ゠-ヿ]+", kCjkRun},
   };
 }
 
 }  // namespace
 
 std::optional<ScannerKind> scanner_for_regex(std::string_view pattern) {
+  // Some files hold the characters that the escapes mean.
+  std::string escaped;
+  for (const char c : pattern) escaped += c == '\r' ? "\\r" : c == '\n' ? "\\n" : std::string(1, c);
   for (const auto& [regex, kind] : known_regexes()) {
-    if (regex == pattern) return kind;
+    if (regex == escaped) return kind;
   }
   return std::nullopt;
 }
