@@ -13,11 +13,13 @@ namespace {
 // Up to here every rank sends its whole part to every other.
 constexpr size_t kOneShotBytes = size_t{16} << 10;
 // A large message goes in segments, so that the scratch memory stays small and in the cache.
-constexpr size_t kSegmentBytes = size_t{4} << 20;
+constexpr size_t kSegmentBytes = size_t{2} << 20;
 // Below this a message is not worth cutting over several streams.
 constexpr size_t kStripeBytes = size_t{256} << 10;
 // Two ranks add what has arrived in pieces of this size.
 constexpr size_t kSumBytes = size_t{32} << 10;
+constexpr size_t kWindowBytes = size_t{256} << 10;
+static_assert(kWindowBytes % kSumBytes == 0);
 
 }  // namespace
 
@@ -49,14 +51,13 @@ std::byte* TcpTransport::scratch(size_t bytes) {
 
 void TcpTransport::all_reduce(const Call& call, void* data, int64_t count, DType dtype) {
   auto* bytes = static_cast<std::byte*>(data);
+  if (group_.size == 2) return exchange_and_sum(call, bytes, count, dtype);
   const size_t element = dtype_bytes(dtype, 1);
   const auto per_segment = static_cast<int64_t>(kSegmentBytes / element);
   for (int64_t begin = 0; begin < count; begin += per_segment) {
     const int64_t n = std::min(per_segment, count - begin);
     std::byte* segment = bytes + static_cast<size_t>(begin) * element;
-    if (group_.size == 2) {
-      exchange_and_sum(call, segment, n, dtype);
-    } else if (static_cast<size_t>(n) * element <= kOneShotBytes) {
+    if (static_cast<size_t>(n) * element <= kOneShotBytes) {
       one_shot(call, segment, n, dtype);
     } else {
       two_shot(call, segment, n, dtype);
@@ -68,30 +69,40 @@ void TcpTransport::exchange_and_sum(const Call& call, std::byte* data, int64_t c
   const int other = 1 - group_.rank;
   const size_t bytes = dtype_bytes(dtype, count);
   const size_t element = dtype_bytes(dtype, 1);
-  std::byte* theirs = scratch(bytes);
-  const auto sum = [&](size_t begin, size_t end) {
-    parts_[static_cast<size_t>(group_.rank)] = data + begin;
-    parts_[static_cast<size_t>(other)] = theirs + begin;
-    sum_in_order(data + begin, parts_.data(), 2, static_cast<int64_t>((end - begin) / element), dtype);
+  const auto sum = [&](std::byte* ours, const std::byte* theirs, size_t n) {
+    parts_[static_cast<size_t>(group_.rank)] = ours;
+    parts_[static_cast<size_t>(other)] = theirs;
+    sum_in_order(ours, parts_.data(), 2, static_cast<int64_t>(n / element), dtype);
   };
   add_send(other, data, bytes);
   const size_t streams = transfers_.size();
-  add_recv(other, theirs, bytes);
-  if (bytes <= 2 * kSumBytes) {
+  if (bytes <= kWindowBytes) {
+    std::byte* theirs = scratch(bytes);
+    add_recv(other, theirs, bytes);
     exchange(call);
-    return sum(0, bytes);
+    return sum(data, theirs, bytes);
+  }
+  // The other's part goes through a window that stays in the cache; each stripe has its own.
+  std::byte* windows = scratch(streams * kWindowBytes);
+  for (size_t s = 0; s < streams; ++s) {
+    transfers_.push_back({other, static_cast<int>(s), false, windows + s * kWindowBytes, transfers_[s].bytes, 0,
+                          kWindowBytes, kWindowBytes});
   }
   std::vector<size_t> summed(streams);
   wire_.exchange(call, transfers_, [&] {
     for (size_t s = 0; s < streams; ++s) {
       const TcpTransfer& out = transfers_[s];
+      TcpTransfer& in = transfers_[streams + s];
       // What has not been sent must not change yet.
-      const size_t moved = std::min(out.done, transfers_[streams + s].done);
+      const size_t moved = std::min(out.done, in.done);
       const size_t end = moved == out.bytes ? moved : moved / kSumBytes * kSumBytes;
-      if (end == summed[s]) continue;
-      const auto stripe = static_cast<size_t>(out.data - data);
-      sum(stripe + summed[s], stripe + end);
-      summed[s] = end;
+      while (summed[s] < end) {
+        const size_t place = summed[s] % kWindowBytes;
+        const size_t n = std::min(end - summed[s], kWindowBytes - place);
+        sum(out.data + summed[s], in.data + place, n);
+        summed[s] += n;
+      }
+      in.limit = summed[s] + kWindowBytes;
     }
   });
   transfers_.clear();

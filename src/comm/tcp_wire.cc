@@ -28,6 +28,8 @@ struct ControlFrame {
 };
 static_assert(sizeof(ControlFrame) == 1024);
 
+// What one pass moves at most in one direction of a stream: the peer reads it while it is in the cache.
+constexpr size_t kPassBytes = size_t{128} << 10;
 // After a loss, how long the reason that another rank may have sent is waited for.
 constexpr std::chrono::milliseconds kReasonTime{50};
 // A host whose kernel has acknowledged nothing for this long, probes once a second included, is out of reach.
@@ -81,10 +83,11 @@ void TcpWire::exchange(const Call& call, std::span<TcpTransfer> transfers, const
 size_t TcpWire::pass(const Call& call, std::span<TcpTransfer> transfers) {
   size_t moved = 0;
   for (TcpTransfer& t : transfers) {
-    if (t.left() == 0) continue;
+    if (t.movable() == 0) continue;
     const int fd = peers_[static_cast<size_t>(t.peer)].streams[static_cast<size_t>(t.stream)].get();
-    const ssize_t n = t.sending ? ::send(fd, t.data + t.done, t.left(), MSG_NOSIGNAL)
-                                : ::recv(fd, t.data + t.done, t.left(), 0);
+    const size_t bytes = std::min(t.movable(), kPassBytes);
+    std::byte* place = t.data + t.done % t.window;
+    const ssize_t n = t.sending ? ::send(fd, place, bytes, MSG_NOSIGNAL) : ::recv(fd, place, bytes, 0);
     if (n > 0) {
       t.done += static_cast<size_t>(n);
       moved += static_cast<size_t>(n);
@@ -103,7 +106,7 @@ void TcpWire::sleep(const Call& call, std::span<const TcpTransfer> transfers) {
   }
   const size_t num_control = entries_.size();
   for (const TcpTransfer& t : transfers) {
-    if (t.left() == 0) continue;
+    if (t.movable() == 0) continue;
     const int fd = peers_[static_cast<size_t>(t.peer)].streams[static_cast<size_t>(t.stream)].get();
     entries_.push_back({fd, static_cast<short>(t.sending ? POLLOUT : POLLIN), 0});
   }

@@ -7,9 +7,11 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <span>
 #include <string>
@@ -20,7 +22,8 @@
 
 namespace tutti {
 
-// One direction of one stream.
+// One direction of one stream. A receive may go round in a window of memory that the caller empties while the rest is
+// on its way: it stops at `limit`, which on_progress moves on.
 struct TcpTransfer {
   int peer;
   int stream;
@@ -28,8 +31,13 @@ struct TcpTransfer {
   std::byte* data;  // not written when sending
   size_t bytes;
   size_t done = 0;
+  size_t window = kNone;  // bytes that `data` holds
+  size_t limit = kNone;   // bytes that may be done by now
 
+  static constexpr size_t kNone = std::numeric_limits<size_t>::max();
   size_t left() const { return bytes - done; }
+  // What may move next in one piece.
+  size_t movable() const { return std::min({left(), limit - done, window - done % window}); }
 };
 
 class TcpWire {
