@@ -89,6 +89,11 @@ bool HttpParser::feed(std::string_view bytes) {
 
 HttpRequest HttpParser::take() {
   auto message = state_->parser->release();
+  // Beast undoes "chunked" alone; a compressed body would reach us as it is.
+  if (const auto encoding = message.find(beast_http::field::transfer_encoding);
+      encoding != message.end() && !beast::iequals(encoding->value(), "chunked")) {
+    throw HttpError(501, "of the transfer encodings only `chunked` is understood here");
+  }
   HttpRequest request;
   request.keep_alive = message.keep_alive();
   request.http_1_0 = message.version() < 11;

@@ -20,7 +20,7 @@ namespace {
 using asio::ip::tcp;
 using asio::local::stream_protocol;
 
-constexpr std::chrono::milliseconds kTick{250};
+constexpr std::chrono::milliseconds kTick{100};
 
 // A thousand streams are a thousand descriptors; shells often allow 1,024 although the system would give more.
 void raise_descriptor_limit() {
@@ -74,6 +74,7 @@ class IoLoop final : public EventLoop {
     post([this, deadline] {
       stop_at_ = std::min(stop_at_.value_or(deadline), deadline);
       for (ConnectionBase* connection : snapshot()) connection->drain();
+      tick_timer_.cancel();
     });
   }
 
@@ -97,7 +98,7 @@ class IoLoop final : public EventLoop {
   asio::awaitable<void> tick() {
     while (true) {
       tick_timer_.expires_after(stop_at_ ? kTick / 10 : kTick);
-      co_await tick_timer_.async_wait(asio::use_awaitable);
+      co_await tick_timer_.async_wait(kAwaitResult);  // cut short by stop()
       const auto now = Clock::now();
       for (ConnectionBase* connection : snapshot()) connection->tick(now);
       if (!stop_at_) continue;
