@@ -26,6 +26,12 @@ class GrpcSession final : public NodeSession {
     return stream_ != nullptr && stream_->Write(proto);
   }
 
+  void send_if_idle(const HeadMessage& message) override {
+    const control::HeadMessage proto = to_proto(message);
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock && stream_ != nullptr) stream_->Write(proto);
+  }
+
   // Cancelling frees a writer that holds mutex_, so it must not wait for it.
   void end() override {
     std::lock_guard lock(context_mutex_);

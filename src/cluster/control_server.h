@@ -16,6 +16,8 @@ class NodeSession {
   virtual ~NodeSession() = default;
   // False when the stream is broken; the handler's on_gone() follows.
   virtual bool send(const HeadMessage& message) = 0;
+  // Sends unless another thread is sending: a busy stream needs no sign of life.
+  virtual void send_if_idle(const HeadMessage& message) = 0;
   // Breaks the stream.
   virtual void end() = 0;
 };

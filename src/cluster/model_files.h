@@ -30,7 +30,4 @@ std::string describe(const std::vector<ModelFile>& files);
 std::optional<std::pair<std::string, std::string>> compare_model_files(const std::vector<ModelFile>& head,
                                                                        const std::vector<ModelFile>& node);
 
-// "470.2 GB", "98.9 MB": decimal units, as file sizes are given.
-std::string format_bytes(double bytes);
-
 }  // namespace tutti

@@ -179,6 +179,18 @@ bool is_local_address(const std::string& address) {
   return false;
 }
 
+bool port_is_free(const std::string& address, int port) {
+  std::string reason;
+  const AddressList targets = resolve(address, port, SOCK_STREAM, &reason);
+  if (targets == nullptr) throw ConfigError("cannot listen on " + address + ": " + reason);
+  const Fd socket(::socket(targets->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int one = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (::bind(socket.get(), targets->ai_addr, targets->ai_addrlen) == 0 && ::listen(socket.get(), 1) == 0) return true;
+  if (errno == EADDRINUSE) return false;
+  throw ConfigError("cannot listen on " + address + " port " + std::to_string(port) + ": " + system_reason(errno));
+}
+
 std::pair<std::string, int> split_address(const std::string& text, int default_port) {
   const size_t colon = text.rfind(':');
   const bool ipv6_without_port = text.find(':') != colon && !text.starts_with("[");

@@ -107,6 +107,9 @@ std::string to_text(const RankConfig& config) {
                     {"epoch", config.epoch},
                     {"node_name", config.node_name},
                     {"address", config.address},
+                    {"port_min", config.port_min},
+                    {"port_max", config.port_max},
+                    {"secret", config.secret},
                     {"node_of_rank", config.node_of_rank},
                     {"engine", to_json(config.engine)}});
 }
@@ -119,6 +122,9 @@ RankConfig rank_config_from_text(const std::string& text) {
   reader("epoch", config.epoch);
   reader("node_name", config.node_name);
   reader("address", config.address);
+  reader("port_min", config.port_min);
+  reader("port_max", config.port_max);
+  reader("secret", config.secret);
   reader("node_of_rank", config.node_of_rank);
   if (!json.contains("engine")) throw IoError("configuration from the head, field engine: missing");
   config.engine = engine_config_from_json(json["engine"]);

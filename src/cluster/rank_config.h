@@ -16,6 +16,9 @@ struct RankConfig {
   int64_t epoch = 0;                       // raised with every forming of the cluster; names shared objects
   std::string node_name;
   std::string address;                     // of this node, for connections of the data plane
+  int port_min = 0;                        // of the data plane's listening sockets; 0, 0 = any
+  int port_max = 0;
+  std::string secret;                      // of this epoch: both ends of a data connection prove that they know it
   std::vector<std::string> node_of_rank;   // join identity of each rank's node: equal text means the same node
   EngineConfig engine;
 

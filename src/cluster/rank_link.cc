@@ -81,15 +81,15 @@ Json RankLink::wait_start(Deadline deadline) {
 
 std::optional<SchedulerOutput> RankLink::next_step() { return steps_.pop(Deadline::never()); }
 
+bool RankLink::ended() {
+  std::lock_guard lock(end_mutex_);
+  return end_reason_.has_value();
+}
+
 void RankLink::on_end(std::function<void(const std::string&)> callback) {
-  std::unique_lock lock(end_mutex_);
-  if (!end_reason_) {
-    end_callback_ = std::move(callback);
-    return;
-  }
-  const std::string reason = *end_reason_;
-  lock.unlock();
-  callback(reason);
+  std::lock_guard lock(end_mutex_);
+  end_callback_ = std::move(callback);
+  if (end_reason_ && end_callback_) end_callback_(*end_reason_);
 }
 
 void RankLink::read_frames() {
@@ -124,15 +124,13 @@ void RankLink::read_frames() {
 
 void RankLink::finish(const std::string& reason) {
   store_->close(reason);
-  std::function<void(const std::string&)> callback;
   {
     std::lock_guard lock(end_mutex_);
     end_reason_ = reason;
-    callback = std::move(end_callback_);
+    if (end_callback_) end_callback_(reason);
   }
   start_.close();
   steps_.close();
-  if (callback) callback(reason);
 }
 
 bool die_with_parent(int parent_pid) {

@@ -45,7 +45,11 @@ class RankLink {
   // The next step; nothing when the rank shall end.
   std::optional<SchedulerOutput> next_step();
 
-  // Called once, on the reading thread, when the cluster ends or the parent is gone: frees a worker that waits.
+  // The cluster has ended, or the parent is gone.
+  bool ended();
+
+  // Called once, on the reading thread, when the cluster ends or the parent is gone: frees a worker that waits. An empty
+  // callback takes it back; after that it does not run any more. It must not call this object.
   void on_end(std::function<void(const std::string& reason)> callback);
 
  private:

@@ -1,0 +1,142 @@
+#include "apps/cluster_start.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cluster/units.h"
+#include "server/port_owner.h"
+
+namespace tutti {
+namespace {
+
+constexpr double kGiB = 1 << 30;
+constexpr auto kLoadPatience = std::chrono::minutes(5);
+constexpr auto kProgressInterval = std::chrono::milliseconds(500);
+
+int64_t number(const Json& json, const char* key) {
+  return json.is_object() && json.contains(key) && json[key].is_number() ? json[key].get<int64_t>() : 0;
+}
+
+// "[##########-------------]  44%  207.0 of 470.2 GB  26.9 GB/s  10 s left  last: rank 12, node2"
+std::string weights_bar(const std::vector<Json>& progress, double seconds, const RankGroup& ranks) {
+  double done = 0;
+  double total = 0;
+  size_t slowest = 0;
+  double slowest_share = 2;
+  for (size_t rank = 0; rank < progress.size(); ++rank) {
+    const auto d = static_cast<double>(number(progress[rank], "done"));
+    const auto t = static_cast<double>(number(progress[rank], "total"));
+    done += d;
+    total += t;
+    const double share = t > 0 ? d / t : 0;
+    if (share < slowest_share) {
+      slowest_share = share;
+      slowest = rank;
+    }
+  }
+  if (total == 0) return "ranks open the model";
+  constexpr int kWidth = 23;
+  const int filled = static_cast<int>(done / total * kWidth);
+  const double rate = done / std::max(seconds, 1e-3);
+  return fmt::format("[{:#<{}}{:-<{}}] {:3.0f}%  {} of {}  {}/s  {:.0f} s left  last: rank {}, {}", "", filled, "",
+                     kWidth - filled, done / total * 100, format_bytes(done), format_bytes(total), format_bytes(rate),
+                     (total - done) / std::max(rate, 1.0), slowest, ranks.place(static_cast<int>(slowest)).node);
+}
+
+// The most that any rank holds of something.
+double most_gib(const std::vector<Json>& loaded, const char* key) {
+  int64_t most = 0;
+  for (const Json& report : loaded) most = std::max(most, number(report, key));
+  return static_cast<double>(most) / kGiB;
+}
+
+void say_memory(const std::vector<Json>& loaded, const EngineConfig& engine, int64_t num_blocks) {
+  const double weights = most_gib(loaded, "weights");
+  const double kv = most_gib(loaded, "kv_cache");
+  const double workspace = most_gib(loaded, "activations") + most_gib(loaded, "rotary");
+  log::fact("memory", "{:.2f} GiB a rank: weights {:.2f}, workspace {:.2f}, KV {:.2f} (pages count when they are used)",
+            weights + kv + workspace, weights, workspace, kv);
+  const int64_t tokens = num_blocks * engine.cache.block_size;
+  const int64_t length = engine.scheduler.max_model_len;
+  log::continuation(fmt::format("Available KV cache memory: {:.2f} GiB", kv));
+  log::continuation(fmt::format("GPU KV cache size: {} tokens", group_digits(tokens)));
+  log::continuation(fmt::format("Maximum concurrency for {} tokens per request: {:.2f}x", group_digits(length),
+                                static_cast<double>(tokens) / static_cast<double>(length)));
+}
+
+void say_node(const Head& head, const EngineConfig& engine) {
+  const MemberNode& self = head.self();
+  log::fact(self.name, "{}, {} cores ({}), {:.1f} GiB; {} of {} ranks here", self.address, self.hello.cores,
+            self.hello.processor, self.hello.memory_gib, self.ranks.size(), engine.parallel.world_size());
+}
+
+HeadOptions head_options(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model) {
+  HeadOptions head;
+  head.engine = options.engine;
+  head.num_nodes = plan.num_nodes;
+  head.local_ranks = plan.local_ranks;
+  head.advertised = plan.master_addr;
+  head.interface = options.interface;
+  head.control_port = plan.master_port;
+  head.flags = options.cluster_flags;
+  head.model_files = model.files;
+  return head;
+}
+
+void open_control_port(Head& head, const ServeOptions& options, int port) {
+  const ClusterToken token = head_token(options.token);
+  try {
+    head.listen(token, issue_identity(token));
+  } catch (const ConfigError&) {
+    throw ConfigError(fmt::format("port {} is taken{}: --master-port {}, or end it", port, describe_port_owner(port), port + 1));
+  }
+}
+
+}  // namespace
+
+int local_rank_count(const LaunchPlan& plan, const ParallelConfig& parallel) {
+  if (plan.local_ranks > 0) return plan.local_ranks;
+  return static_cast<int>(Membership(parallel.world_size(), plan.num_nodes).share_of(0).size());
+}
+
+Cluster start_cluster(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model, bool control_port,
+                      const std::function<bool()>& interrupted) {
+  Cluster cluster;
+  cluster.head = std::make_unique<Head>(head_options(options, plan, model));
+  say_node(*cluster.head, options.engine);
+  const bool others = cluster.head->needs_other_nodes();
+  if (others || control_port) open_control_port(*cluster.head, options, plan.master_port);
+  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(options.ready_timeout_s));
+  const auto wait_begin = Clock::now();
+  if (others && !cluster.head->wait_for_nodes(Deadline::after(wait), interrupted)) return cluster;
+  cluster.waited_s = std::chrono::duration<double>(Clock::now() - wait_begin).count();
+  if (others) log::fact("layout", "{} over {} nodes", options.engine.parallel.describe(), cluster.head->members().size());
+
+  const auto begin = Clock::now();
+  cluster.ranks = cluster.head->start_ranks();
+  std::vector<Json> last;
+  const std::vector<Json> loaded = cluster.ranks->wait_loaded(kLoadPatience, kProgressInterval, [&](const auto& progress) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (seconds > 2) log::progress("weights", weights_bar(progress, seconds, *cluster.ranks));
+    if (interrupted()) throw CommError("interrupted while the ranks were loading");
+  });
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  int64_t num_blocks = std::numeric_limits<int64_t>::max();
+  int64_t bytes = 0;
+  for (const Json& report : loaded) {
+    num_blocks = std::min(num_blocks, number(report, "num_kv_blocks"));
+    bytes += number(report, "weights");
+  }
+  log::fact("weights", "{} on {} ranks in {:.1f} s", format_bytes(static_cast<double>(bytes)), loaded.size(), seconds);
+  say_memory(loaded, options.engine, num_blocks);
+  cluster.ranks->send_all(FrameType::kStart, dump_json({{"num_kv_blocks", num_blocks}}));
+  const int stages = options.engine.parallel.pipeline_parallel_size;
+  cluster.executor = std::make_unique<ClusterExecutor>(
+      *cluster.ranks, ExecutorInfo{.num_kv_blocks = num_blocks, .pipeline_stages = stages, .max_steps_in_flight = std::max(2, stages)});
+  return cluster;
+}
+
+}  // namespace tutti

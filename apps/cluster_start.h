@@ -1,0 +1,31 @@
+// From flags to ranks that are ready: the part that `serve` and `generate` share, with the lines that people watch.
+// Main thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "apps/serve_options.h"
+#include "apps/served_model.h"
+#include "cluster/cluster_executor.h"
+#include "cluster/head.h"
+
+namespace tutti {
+
+struct Cluster {
+  std::unique_ptr<Head> head;
+  std::shared_ptr<RankGroup> ranks;
+  std::unique_ptr<ClusterExecutor> executor;
+  double waited_s = 0;  // for other nodes
+};
+
+// Admits other nodes when ranks are missing, starts all ranks and waits until they have loaded. A cluster without an
+// executor was interrupted. Throws JoinError, ConfigError, CommError. `control_port`: open it even when this node has
+// all ranks, for `tutti status`.
+Cluster start_cluster(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model, bool control_port,
+                      const std::function<bool()>& interrupted);
+
+// Ranks of the head's node.
+int local_rank_count(const LaunchPlan& plan, const ParallelConfig& parallel);
+
+}  // namespace tutti

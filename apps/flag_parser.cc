@@ -1,0 +1,227 @@
+#include "apps/flag_parser.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <deque>
+#include <iostream>
+
+#include "apps/argv.h"
+#include "apps/flag_table.h"
+#include "base/error.h"
+
+namespace tutti {
+namespace {
+
+bool is_harmless(const FlagRule& rule, const std::string& value) {
+  std::string_view rest = rule.harmless;
+  while (!rest.empty()) {
+    const size_t bar = rest.find('|');
+    if (rest.substr(0, bar) == value) return true;
+    if (bar == std::string_view::npos) break;
+    rest.remove_prefix(bar + 1);
+  }
+  return false;
+}
+
+// The flags of a YAML file as they would be typed: {tensor-parallel-size: 2, api-key: [a, b], enable-x: false}.
+std::vector<std::string> flags_of_file(const std::string& path) {
+  std::vector<std::string> arguments;
+  try {
+    const YAML::Node root = YAML::LoadFile(path);
+    if (!root.IsMap()) throw ConfigError("--config " + path + ": expected flags as \"name: value\" lines");
+    for (const auto& entry : root) {
+      const std::string name = "--" + entry.first.as<std::string>();
+      if (entry.second.IsSequence()) {
+        arguments.push_back(name);
+        for (const auto& item : entry.second) arguments.push_back(item.as<std::string>());
+      } else if (entry.second.IsScalar()) {
+        const std::string value = entry.second.as<std::string>();
+        if (value == "true") {
+          arguments.push_back(name);
+        } else if (value == "false") {
+          arguments.push_back("--no-" + name.substr(2));
+        } else {
+          arguments.insert(arguments.end(), {name, value});
+        }
+      } else {
+        throw ConfigError("--config " + path + ": " + name + " is neither a value nor a list");
+      }
+    }
+  } catch (const YAML::Exception& e) {
+    throw ConfigError("--config " + path + ": " + e.what());
+  }
+  return arguments;
+}
+
+// The file's flags come first, so that those of the command line win.
+std::vector<std::string> with_config_file(const std::vector<std::string>& arguments) {
+  std::vector<std::string> rest;
+  std::vector<std::string> from_file;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] != "--config") {
+      rest.push_back(arguments[i]);
+      continue;
+    }
+    if (i + 1 == arguments.size()) throw ConfigError("--config needs the name of a YAML file");
+    from_file = normalize_arguments(flags_of_file(arguments[++i]));
+  }
+  from_file.insert(from_file.end(), rest.begin(), rest.end());
+  return from_file;
+}
+
+}  // namespace
+
+int64_t parse_count(const std::string& text, const std::string& flag) {
+  double factor = 1;
+  std::string digits = text;
+  if (!digits.empty()) {
+    switch (digits.back()) {
+      case 'k': factor = 1e3; break;
+      case 'm': factor = 1e6; break;
+      case 'g': factor = 1e9; break;
+      case 'K': factor = 1 << 10; break;
+      case 'M': factor = 1 << 20; break;
+      case 'G': factor = 1 << 30; break;
+      default: break;
+    }
+    if (factor != 1) digits.pop_back();
+  }
+  size_t used = 0;
+  double value = 0;
+  try {
+    value = std::stod(digits, &used) * factor;
+  } catch (const std::exception&) {
+    used = std::string::npos;
+  }
+  const bool whole = used == digits.size() && std::abs(value) < 9e15 && std::abs(value - std::round(value)) < 1e-6;
+  if (!whole) throw ConfigError(flag + " " + text + ": expected a number such as 4096, 32k (thousands) or 32K (of 1024)");
+  return static_cast<int64_t>(std::llround(value));
+}
+
+struct FlagParser::Impl {
+  explicit Impl(const std::string& command, const std::string& summary) : app(summary, command) {
+    app.set_help_flag("--help,-h", "this text");
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    app.allow_extras(true);
+  }
+
+  CLI::App app;
+  std::deque<std::string> texts;                 // raw values of counts and of table flags
+  std::vector<std::function<void()>> finishers;  // turn raw values into variables
+  std::vector<std::string> notes;
+
+  void table_flag(const FlagRule& rule);
+  void judge(const FlagRule& rule, bool asked, const std::string& value);
+  [[noreturn]] void unknown(const std::string& argument, const std::vector<std::string>& known);
+};
+
+FlagParser::FlagParser(std::string command, std::string summary) : impl_(std::make_unique<Impl>(command, summary)) {}
+FlagParser::~FlagParser() = default;
+
+void FlagParser::value(const std::string& name, std::string* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help);
+}
+void FlagParser::value(const std::string& name, int* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help);
+}
+void FlagParser::value(const std::string& name, int64_t* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help);
+}
+void FlagParser::value(const std::string& name, uint64_t* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help);
+}
+void FlagParser::value(const std::string& name, double* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help);
+}
+void FlagParser::value(const std::string& name, std::optional<int>* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help);
+}
+void FlagParser::count(const std::string& name, int64_t* target, const std::string& help) {
+  std::string& text = impl_->texts.emplace_back();
+  CLI::Option* option = impl_->app.add_option(name, text, help);
+  impl_->finishers.push_back([=, &text] {
+    if (option->count() > 0) *target = parse_count(text, name);
+  });
+}
+void FlagParser::count(const std::string& name, std::optional<int64_t>* target, const std::string& help) {
+  std::string& text = impl_->texts.emplace_back();
+  CLI::Option* option = impl_->app.add_option(name, text, help);
+  impl_->finishers.push_back([=, &text] {
+    if (option->count() > 0) *target = parse_count(text, name);
+  });
+}
+void FlagParser::list(const std::string& name, std::vector<std::string>* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help)->expected(1, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+void FlagParser::toggle(const std::string& name, bool* target, const std::string& help) {
+  impl_->app.add_flag(name + ",!--no-" + name.substr(2), *target, help);
+}
+void FlagParser::positional(const std::string& name, std::string* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help);
+}
+
+void FlagParser::table_flags() {
+  for (const FlagRule& rule : flag_rules()) {
+    if (rule.state != FlagState::kWorks) impl_->table_flag(rule);
+  }
+}
+
+void FlagParser::Impl::table_flag(const FlagRule& rule) {
+  const std::string name(rule.name);
+  std::string& text = texts.emplace_back();
+  constexpr const char* kHidden = "";
+  CLI::Option* option = nullptr;
+  if (rule.kind == FlagKind::kSwitch) {
+    option = app.add_flag(name + "{on},!--no-" + name.substr(2) + "{off}", text, "");
+  } else {
+    option = app.add_option(name, text, "");
+    if (rule.kind == FlagKind::kList) option->expected(1, -1)->multi_option_policy(CLI::MultiOptionPolicy::Join);
+  }
+  option->group(kHidden);
+  finishers.push_back([this, &rule, &text, option] { judge(rule, option->count() > 0, text); });
+}
+
+void FlagParser::Impl::judge(const FlagRule& rule, bool asked, const std::string& value) {
+  if (!asked || is_harmless(rule, value)) return;
+  if (rule.kind == FlagKind::kSwitch && (value == "off" || value == "false")) return;
+  const std::string name(rule.name);
+  if (rule.state == FlagState::kError) throw ConfigError(name + " cannot be had: " + std::string(rule.why));
+  notes.push_back(name + " has no effect: " + std::string(rule.why));
+}
+
+std::vector<std::string> FlagParser::known_flags() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : impl_->app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+void FlagParser::Impl::unknown(const std::string& argument, const std::vector<std::string>& known) {
+  if (!argument.starts_with("-")) throw ConfigError("unexpected argument \"" + argument + "\"");
+  const std::string near = nearest(argument, known);
+  throw ConfigError("unknown flag " + argument + (near.empty() ? ": " + app.get_name() + " --help lists all" : "; near: " + near));
+}
+
+std::vector<std::string> FlagParser::parse(const std::vector<std::string>& arguments) {
+  std::vector<std::string> normalized = with_config_file(normalize_arguments(arguments));
+  std::reverse(normalized.begin(), normalized.end());  // CLI11 takes a vector from its end
+  try {
+    impl_->app.parse(normalized);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << impl_->app.help();
+    throw HelpShown{};
+  } catch (const CLI::ParseError& e) {
+    throw ConfigError(e.what());
+  }
+  const std::vector<std::string> extras = impl_->app.remaining();
+  if (!extras.empty()) impl_->unknown(extras.front(), known_flags());
+  for (const auto& finish : impl_->finishers) finish();
+  return impl_->notes;
+}
+
+bool FlagParser::given(const std::string& name) const { return impl_->app.count(name) > 0; }
+
+}  // namespace tutti

@@ -1,0 +1,12 @@
+// Where a model is on this machine. Main thread, at start.
+#pragma once
+
+#include <string>
+
+namespace tutti {
+
+// `name` is a folder, a .gguf file, or "owner/name" in the Hugging Face cache (HF_HOME, HF_HUB_CACHE). Throws ConfigError
+// with near names when there is none.
+std::string find_model(const std::string& name, const std::string& revision);
+
+}  // namespace tutti

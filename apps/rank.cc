@@ -1,0 +1,103 @@
+// `tutti rank`: the process of one rank, started by the head or by a node's agent. Never typed by people.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "apps/commands.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cluster/rank_link.h"
+#include "comm/parallel_groups.h"
+#include "runtime/worker.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kProgressInterval = std::chrono::milliseconds(200);
+constexpr auto kStartTimeout = std::chrono::minutes(30);  // the slowest rank's loading
+
+ParallelGroups make_groups(const RankConfig& config, Store& store) {
+  CommOptions world;
+  world.rank = config.rank;
+  world.size = config.world_size();
+  world.epoch = static_cast<uint64_t>(config.epoch);
+  world.nodes = config.node_of_rank;
+  world.ranks_on_node = config.ranks_on_node();
+  world.bind_address = config.address;
+  world.port_min = config.port_min;
+  world.port_max = config.port_max;
+  world.secret = config.secret;
+  world.timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(config.engine.collective_timeout_s));
+  for (int rank = 0; rank < world.size; ++rank) {
+    const std::string& node = config.node_of_rank[static_cast<size_t>(rank)];
+    world.labels.push_back("rank " + std::to_string(rank) + " (" + node.substr(0, node.rfind('#')) + ")");
+  }
+  const ParallelConfig& parallel = config.engine.parallel;
+  return make_parallel_groups(world, parallel.tp_group(config.rank), parallel.pp_group(config.rank), store);
+}
+
+Json loaded_report(const Worker& worker) {
+  const MemoryReport memory = worker.memory();
+  return {{"num_kv_blocks", worker.num_kv_blocks()}, {"weights", memory.weights},         {"kv_cache", memory.kv_cache},
+          {"activations", memory.activations},       {"rotary", memory.rotary}};
+}
+
+void load(Worker& worker, RankLink& link) {
+  auto last = Clock::now() - kProgressInterval;
+  worker.load([&](int64_t done, int64_t total) {
+    if (done < total && Clock::now() - last < kProgressInterval) return;
+    last = Clock::now();
+    link.send_progress({{"done", done}, {"total", total}});
+  });
+  link.send_loaded(loaded_report(worker));
+  link.wait_start(Deadline::after(kStartTimeout));
+}
+
+void serve(RankLink& link) {
+  const RankConfig& config = link.config();
+  Worker worker(config.engine, config.rank, make_groups(config, link.store()), config.ranks_on_node());
+  struct EndWatch {
+    RankLink& link;
+    EndWatch(RankLink& l, Worker& worker) : link(l) {
+      link.on_end([&worker](const std::string& reason) { worker.abort(reason); });
+    }
+    ~EndWatch() { link.on_end({}); }
+  } watch(link, worker);
+  load(worker, link);
+  int64_t expected = 1;
+  while (const auto step = link.next_step()) {
+    if (step->step != expected) {
+      throw IoError("step " + std::to_string(step->step) + " where step " + std::to_string(expected) + " was expected");
+    }
+    ++expected;
+    link.send_output(worker.execute(*step));
+  }
+}
+
+}  // namespace
+
+int run_rank(int parent_pid) {
+  if (!die_with_parent(parent_pid)) return static_cast<int>(ExitCode::kClusterLost);
+  ::signal(SIGPIPE, SIG_IGN);
+  RankLink link(RankLink::kInheritedFd);
+  log::setup({.prefix = "rank " + std::to_string(link.config().rank) + ", " + link.config().node_name});
+  try {
+    serve(link);
+    return static_cast<int>(ExitCode::kOk);
+  } catch (const Error& e) {
+    if (link.ended()) return static_cast<int>(ExitCode::kOk);  // freed by the end of the cluster, as asked
+    const bool others = dynamic_cast<const CommError*>(&e) != nullptr;
+    link.send_failed(others ? "comm" : "own", e.what());
+    return static_cast<int>(e.exit_code());
+  } catch (const std::exception& e) {
+    link.send_failed("own", e.what());
+    return static_cast<int>(ExitCode::kChecks);
+  }
+}
+
+}  // namespace tutti

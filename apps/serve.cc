@@ -1,0 +1,167 @@
+// `tutti serve`: the head of a cluster with the API, or, started with --node-rank 1 and above, the agent of a node.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "apps/cluster_start.h"
+#include "apps/commands.h"
+#include "apps/model_path.h"
+#include "apps/serve_options.h"
+#include "apps/served_model.h"
+#include "apps/signals.h"
+#include "apps/stats_log.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cluster/network.h"
+#include "cluster/node_agent.h"
+#include "server/metrics.h"
+#include "server/port_owner.h"
+#include "server/server.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kStopGrace = std::chrono::seconds(3);
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::chrono::nanoseconds seconds(double value) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
+}
+
+int run_agent(const ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
+  AgentOptions agent;
+  agent.head_address = plan.master_addr;
+  agent.control_port = plan.master_port;
+  agent.token = options.token;
+  agent.node_rank = plan.node_rank;
+  agent.first_rank = plan.first_rank;
+  agent.num_ranks = plan.num_ranks;
+  agent.interface = options.interface;
+  // The same command on every node names the same model, each time as that node sees it.
+  agent.model = find_model(options.engine.model, options.revision);
+  agent.flags = options.cluster_flags;
+  agent.once = true;
+  NodeAgent(std::move(agent), [&] { return signals.interrupted(); }).run();
+  return static_cast<int>(ExitCode::kOk);
+}
+
+// The API's port is checked before minutes of loading, not after.
+void check_port_is_free(const ServerConfig& server) {
+  const HttpConfig& http = server.http;
+  if (http.port == 0 || !http.uds.empty()) return;
+  if (port_is_free(http.host, http.port)) return;
+  throw ConfigError(fmt::format("port {} is taken{}: --port {}, or end it", http.port, describe_port_owner(http.port), http.port + 1));
+}
+
+void say_ready(const ServeOptions& options, const Server& server, double waited) {
+  const double total = log::seconds_since_start();
+  const std::string wait = waited > 0.5 ? fmt::format(", {:.1f} s waiting for other nodes", waited) : "";
+  log::fact("ready", "Application startup complete. {:.1f} s of work{}", total - waited, wait);
+  const std::string address = server.address();
+  const bool closed = options.server.api_keys.empty() && options.host.empty();
+  log::continuation(fmt::format("API        {}/v1{}", address, closed ? " (this machine only; --host 0.0.0.0 --api-key opens it)" : ""));
+  log::continuation(fmt::format("metrics    {}/metrics", address));
+  log::continuation("try        tutti complete \"Hello\"" + (options.server.http.port == 8000 ? "" : " --url " + address));
+}
+
+// Turns signals into a drain: the first lets running requests finish, the second ends now.
+class Drain {
+ public:
+  Drain(Signals& signals, Server& server, const AsyncEngine& engine, double timeout_s)
+      : thread_([&signals, &server, &engine, timeout_s, this] { watch(signals, server, engine, timeout_s); }) {}
+  ~Drain() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  void watch(Signals& signals, Server& server, const AsyncEngine& engine, double timeout_s) {
+    int count = 0;
+    while (!stop_) {
+      if (!signals.wait(Deadline::after(std::chrono::milliseconds(100)))) continue;
+      if (++count == 1) {
+        log::fact("draining", "{} requests run, no new ones, for up to {:.0f} s (--shutdown-timeout). Ctrl-C again ends now",
+                  engine.num_open(), timeout_s);
+        server.drain(Deadline::after(seconds(timeout_s)));
+      } else {
+        server.drain(Deadline::after(std::chrono::nanoseconds(0)));
+      }
+    }
+  }
+
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+Json status_of(const AsyncEngine& engine, const RankGroup& ranks) {
+  const EngineStats stats = engine.stats();
+  Json rows = Json::array();
+  for (int rank = 0; rank < ranks.world_size(); ++rank) {
+    const RankGroup::Place place = ranks.place(rank);
+    rows.push_back({{"rank", rank}, {"node", place.node}, {"pid", place.pid}});
+  }
+  return {{"state", engine.draining() ? "draining" : stats.healthy ? "ready" : "lost"},
+          {"uptime_s", log::seconds_since_start()},
+          {"running", stats.num_running},
+          {"waiting", stats.num_waiting},
+          {"prompt_tokens", stats.prompt_tokens},
+          {"generation_tokens", stats.generation_tokens},
+          {"steps", stats.steps},
+          {"step_seconds", stats.step_seconds},
+          {"compute_seconds", stats.compute_seconds},
+          {"comm_seconds", stats.comm_seconds},
+          {"host_seconds", stats.host_seconds},
+          {"comm_bytes", stats.comm_bytes},
+          {"slowest_rank", stats.slowest_rank},
+          {"kv_blocks_total", stats.kv_blocks_total},
+          {"kv_blocks_used", stats.kv_blocks_used},
+          {"prefix_queries", stats.prefix_cache_queries},
+          {"prefix_hits", stats.prefix_cache_hits},
+          {"preemptions", stats.num_preemptions},
+          {"ranks", rows}};
+}
+
+int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
+  check_port_is_free(options.server);
+  const ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
+  Cluster cluster = start_cluster(options, plan, model, true, [&] { return signals.interrupted(); });
+  if (cluster.executor == nullptr) return static_cast<int>(ExitCode::kOk);
+
+  Metrics metrics(options.engine, model.info.served_names.front(), options.server.metrics_prefixes);
+  AsyncEngine engine(options.engine, model.info.eos_token_ids, *cluster.executor, metrics);
+  Server server(options.server, model.info, engine, metrics, *model.tokenizer, *model.chat_template);
+  cluster.head->set_status_source([&] { return status_of(engine, *cluster.ranks); });
+  say_ready(options, server, cluster.waited_s);
+  std::optional<StatsLog> stats_log;
+  if (options.log_stats) stats_log.emplace(engine);
+  {
+    Drain drain(signals, server, engine, options.shutdown_timeout_s);
+    server.run();
+  }
+  stats_log.reset();
+  cluster.head->set_status_source({});
+  cluster.head->stop_ranks("the head was asked to end", true, kStopGrace);
+  log::fact("ended", "all requests are answered, all ranks have ended");
+  return static_cast<int>(ExitCode::kOk);
+}
+
+}  // namespace
+
+int run_serve(const Arguments& arguments) {
+  ServeOptions options = parse_serve_options(arguments);
+  log::setup(options.log);
+  Signals signals;
+  log::fact("tutti", "{}", build_id());
+  for (const std::string& note : options.notes) log::note("{}", note);
+  const LaunchPlan plan = plan_launch(options.launch, options.engine.parallel, environment);
+  return plan.role == Role::kAgent ? run_agent(options, plan, signals) : run_head(options, plan, signals);
+}
+
+}  // namespace tutti

@@ -1,0 +1,281 @@
+#include "apps/serve_options.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "apps/flag_parser.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace tutti {
+namespace {
+
+// Values that need a look after parsing.
+struct RawValues {
+  std::string model_flag;
+  std::string host;
+  std::string scheduling_policy = "fcfs";
+  std::string log_format = "text";
+  std::string override_generation_config = "{}";
+  std::string chat_template_kwargs = "{}";
+  std::string allowed_origins = "[]";
+  std::string allowed_methods = "[\"*\"]";
+  std::string allowed_headers = "[\"*\"]";
+  std::string tensor_split;
+  std::string layer_partition;
+  std::string metrics_prefix;
+  double distributed_timeout = 0;
+  bool debug = false;
+  bool disable_log_stats = false;
+};
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void model_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
+  p.positional("model", &o.engine.model, "a folder, a .gguf file, or a name in the Hugging Face cache");
+  p.value("--model", &raw.model_flag, "the same as the first argument");
+  p.value("--revision", &o.revision, "of a model in the Hugging Face cache");
+  p.value("--tokenizer", &o.tokenizer, "a folder with a tokenizer, in place of the model's");
+  p.value("--load-format", &o.engine.load_format, "auto, safetensors, gguf or dummy (made-up weights)");
+  p.value("--dtype", &o.engine.dtype, "auto, float32, float16 or bfloat16");
+  p.value("--seed", &o.engine.seed, "of sampling, for requests that bring none");
+  p.count("--max-model-len", &o.engine.scheduler.max_model_len, "most tokens of a request, 32k or 32K; -1 = what fits");
+  p.value("--generation-config", &o.generation_config, "auto, vllm (no defaults of the model) or a folder");
+  p.value("--override-generation-config", &raw.override_generation_config, "JSON: sampling defaults");
+}
+
+void parallel_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
+  p.value("--tensor-parallel-size", &o.engine.parallel.tensor_parallel_size, "-tp: ranks that share each layer");
+  p.value("--pipeline-parallel-size", &o.engine.parallel.pipeline_parallel_size, "-pp: stages of layers");
+  p.value("--tensor-split", &raw.tensor_split, "shares of the tensor-parallel ranks, 2,1");
+  p.value("--pipeline-layer-partition", &raw.layer_partition, "layers of each stage, 16,14");
+  p.value("--nnodes", &o.launch.nnodes, "-n: nodes of the cluster");
+  p.value("--node-rank", &o.launch.node_rank, "-r: this node's number, 0 = the head");
+  p.value("--master-addr", &o.launch.master_addr, "where the head is reached by the other nodes");
+  p.value("--master-port", &o.launch.master_port, "the head's control port (29500)");
+  p.toggle("--headless", &o.launch.headless, "no API on this node (nodes beyond the head never have one)");
+  p.value("--network-interface", &o.interface, "name or CIDR of the network between nodes");
+  p.value("--token", &o.token.token, "the cluster token");
+  p.value("--token-file", &o.token.token_file, "a file that holds the cluster token");
+  p.value("--ready-timeout", &o.ready_timeout_s, "seconds to wait for other nodes");
+  p.value("--distributed-timeout-seconds", &raw.distributed_timeout, "deadline of one collective (10)");
+  p.value("--cpu-threads", &o.engine.cpu_threads, "of one rank; 0 = cores of the node / its ranks");
+}
+
+void engine_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
+  CacheConfig& cache = o.engine.cache;
+  SchedulerConfig& scheduler = o.engine.scheduler;
+  p.count("--block-size", &cache.block_size, "tokens of a KV block");
+  p.value("--gpu-memory-utilization", &cache.gpu_memory_utilization, "share of a GPU's memory to use");
+  p.count("--kv-cache-memory-bytes", &cache.kv_cache_memory_bytes, "KV cache of a rank, 4G");
+  p.count("--num-gpu-blocks-override", &cache.num_blocks_override, "KV blocks of a rank");
+  p.value("--kv-cache-dtype", &cache.kv_cache_dtype, "auto, float32, float16 or bfloat16");
+  p.toggle("--enable-prefix-caching", &cache.enable_prefix_caching, "reuse KV of equal prefixes");
+  p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step");
+  p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step");
+  p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps");
+  p.count("--long-prefill-token-threshold", &scheduler.long_prefill_token_threshold, "most prompt tokens of one request in a step");
+  p.value("--scheduling-policy", &raw.scheduling_policy, "fcfs or priority");
+  p.count("--max-queue-size", &scheduler.max_queue_size, "waiting requests before 429");
+}
+
+void log_flags(FlagParser& p, RawValues& raw) {
+  p.value("--log-format", &raw.log_format, "text or json");
+  p.toggle("--debug", &raw.debug, "also show lines for developers");
+  p.toggle("--disable-log-stats", &raw.disable_log_stats, "no line of throughput every 10 s");
+}
+
+void server_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
+  ServerConfig& s = o.server;
+  p.value("--host", &raw.host, "address of the API; unset: this machine only, all with --api-key");
+  p.value("--port", &s.http.port, "of the API");
+  p.value("--uds", &s.http.uds, "a Unix socket in place of host and port");
+  p.list("--api-key", &s.api_keys, "keys of which a client must show one");
+  p.list("--served-model-name", &o.engine.served_model_names, "names of the model in the API");
+  p.value("--root-path", &s.root_path, "prefix of all routes behind a proxy");
+  p.value("--allowed-origins", &raw.allowed_origins, "JSON list: origins of browsers (CORS)");
+  p.value("--allowed-methods", &raw.allowed_methods, "JSON list (CORS)");
+  p.value("--allowed-headers", &raw.allowed_headers, "JSON list (CORS)");
+  p.toggle("--allow-credentials", &s.cors.allow_credentials, "CORS");
+  p.value("--ssl-keyfile", &s.http.tls.key_file, "TLS");
+  p.value("--ssl-certfile", &s.http.tls.cert_file, "TLS");
+  p.value("--ssl-ca-certs", &s.http.tls.ca_certs, "TLS");
+  p.value("--ssl-cert-reqs", &s.http.tls.cert_reqs, "TLS: 0, 1 or 2 = client certificates required");
+  p.value("--ssl-ciphers", &s.http.tls.ciphers, "TLS");
+  p.toggle("--enable-log-requests", &s.log_requests, "a line for every request");
+  p.toggle("--enable-log-outputs", &s.log_outputs, "a line for every answer");
+  p.value("--max-log-len", &s.max_log_len, "characters of a prompt in the log");
+  p.toggle("--enable-request-id-headers", &s.enable_request_id_headers, "X-Request-Id in answers");
+  p.toggle("--enable-force-include-usage", &s.enable_force_include_usage, "usage in every stream");
+  p.toggle("--enable-prompt-tokens-details", &s.enable_prompt_tokens_details, "cached tokens in usage");
+  p.value("--chat-template", &o.chat_template, "a Jinja file, or the template itself");
+  p.value("--default-chat-template-kwargs", &raw.chat_template_kwargs, "JSON");
+  p.toggle("--trust-request-chat-template", &s.trust_request_chat_template, "requests may bring a template");
+  p.value("--response-role", &s.response_role, "of answers");
+  p.toggle("--return-tokens-as-token-ids", &s.return_tokens_as_token_ids, "token_id:N in log-probabilities");
+  p.value("--shutdown-timeout", &o.shutdown_timeout_s, "seconds that running requests get after SIGTERM");
+  p.value("--max-logprobs", &s.max_logprobs, "most log-probabilities a request may ask for; -1 = no limit");
+  p.value("--stream-interval", &s.stream_interval, "tokens per streamed chunk");
+  p.value("--metrics-prefix", &raw.metrics_prefix, "of /metrics, in place of tutti: and vllm:");
+}
+
+std::vector<int> parse_int_list(const std::string& text, const std::string& flag) {
+  std::vector<int> values;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    values.push_back(static_cast<int>(parse_count(text.substr(at, comma - at), flag)));
+    at = comma + 1;
+  }
+  return values;
+}
+
+Json parse_object(const std::string& text, const std::string& flag) {
+  Json json = parse_json(text, flag);
+  if (!json.is_object()) throw ConfigError(flag + ": expected a JSON object, got " + text);
+  return json;
+}
+
+// A JSON list of strings, or one plain string.
+std::vector<std::string> parse_string_list(const std::string& text, const std::string& flag) {
+  if (!text.starts_with("[")) return {text};
+  std::vector<std::string> values;
+  for (const Json& item : parse_json(text, flag)) {
+    if (!item.is_string()) throw ConfigError(flag + ": expected a JSON list of strings, got " + text);
+    values.push_back(item.get<std::string>());
+  }
+  return values;
+}
+
+void settle_model(ServeOptions& o, const RawValues& raw) {
+  if (!raw.model_flag.empty()) {
+    if (!o.engine.model.empty() && o.engine.model != raw.model_flag) {
+      throw ConfigError(fmt::format("two models: \"{}\" and --model {}", o.engine.model, raw.model_flag));
+    }
+    o.engine.model = raw.model_flag;
+  }
+  if (o.engine.model.empty()) throw ConfigError("which model? tutti serve MODEL, a folder or a .gguf file");
+  o.engine.parallel.tensor_split = parse_int_list(raw.tensor_split, "--tensor-split");
+  o.engine.parallel.pipeline_layer_partition = parse_int_list(raw.layer_partition, "--pipeline-layer-partition");
+  o.engine.parallel.validate();
+  if (raw.scheduling_policy != "fcfs" && raw.scheduling_policy != "priority") {
+    throw ConfigError("--scheduling-policy " + raw.scheduling_policy + ": expected fcfs or priority");
+  }
+  o.engine.scheduler.priority_policy = raw.scheduling_policy == "priority";
+  o.override_generation_config = parse_object(raw.override_generation_config, "--override-generation-config");
+  if (raw.distributed_timeout > 0) o.engine.collective_timeout_s = raw.distributed_timeout;
+  if (raw.log_format != "text" && raw.log_format != "json") {
+    throw ConfigError("--log-format " + raw.log_format + ": expected text or json");
+  }
+  o.log.format = raw.log_format == "json" ? log::Format::kJson : log::Format::kText;
+  o.log.debug = raw.debug;
+  o.log_stats = !raw.disable_log_stats;
+}
+
+void settle_server(ServeOptions& o, const RawValues& raw, const FlagParser& p) {
+  ServerConfig& s = o.server;
+  if (s.api_keys.empty()) {
+    if (const std::string key = environment("VLLM_API_KEY"); !key.empty()) s.api_keys.push_back(key);
+    if (const std::string key = environment("TUTTI_API_KEY"); !key.empty()) s.api_keys.push_back(key);
+  }
+  o.host = raw.host;
+  // Without a key the API is for this machine only, unless somebody says otherwise.
+  s.http.host = !raw.host.empty() ? raw.host : s.api_keys.empty() ? "127.0.0.1" : "0.0.0.0";
+  if (s.http.port < 0 || s.http.port > 65535) throw ConfigError(fmt::format("--port {}: expected 0 to 65535", s.http.port));
+  s.cors.allowed_origins = parse_string_list(raw.allowed_origins, "--allowed-origins");
+  s.cors.allowed_methods = parse_string_list(raw.allowed_methods, "--allowed-methods");
+  s.cors.allowed_headers = parse_string_list(raw.allowed_headers, "--allowed-headers");
+  s.default_chat_template_kwargs = parse_object(raw.chat_template_kwargs, "--default-chat-template-kwargs");
+  s.priority_policy = o.engine.scheduler.priority_policy;
+  s.version = build_id();
+  if (!raw.metrics_prefix.empty()) s.metrics_prefixes = {raw.metrics_prefix};
+  if (const std::string value = environment("VLLM_ENGINE_READY_TIMEOUT_S"); !value.empty() && !p.given("--ready-timeout")) {
+    o.ready_timeout_s = static_cast<double>(parse_count(value, "VLLM_ENGINE_READY_TIMEOUT_S"));
+  }
+  if (o.engine.served_model_names.empty()) o.engine.served_model_names = {o.engine.model};
+}
+
+// What other nodes that type the same command must agree on.
+void note_cluster_flags(ServeOptions& o, const FlagParser& p) {
+  const auto add = [&](const char* name, const std::string& value) {
+    if (p.given(name)) o.cluster_flags.push_back({name, value});
+  };
+  add("--tensor-parallel-size", std::to_string(o.engine.parallel.tensor_parallel_size));
+  add("--pipeline-parallel-size", std::to_string(o.engine.parallel.pipeline_parallel_size));
+  add("--dtype", o.engine.dtype);
+  add("--load-format", o.engine.load_format);
+  add("--max-model-len", std::to_string(o.engine.scheduler.max_model_len));
+  add("--max-num-batched-tokens", std::to_string(o.engine.scheduler.max_num_batched_tokens));
+  add("--max-num-seqs", std::to_string(o.engine.scheduler.max_num_seqs));
+  add("--block-size", std::to_string(o.engine.cache.block_size));
+  add("--kv-cache-dtype", o.engine.cache.kv_cache_dtype);
+  add("--seed", std::to_string(o.engine.seed));
+  if (o.launch.nnodes) o.cluster_flags.push_back({"--nnodes", std::to_string(*o.launch.nnodes)});
+}
+
+void bind_serve_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
+  model_flags(p, o, raw);
+  parallel_flags(p, o, raw);
+  engine_flags(p, o, raw);
+  server_flags(p, o, raw);
+  log_flags(p, raw);
+  p.table_flags();
+}
+
+}  // namespace
+
+ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
+  ServeOptions o;
+  RawValues raw;
+  FlagParser p("tutti serve", "Serves a language model, cut over the ranks of one or more nodes, through the OpenAI API.");
+  bind_serve_flags(p, o, raw);
+  o.notes = p.parse(arguments);
+  settle_model(o, raw);
+  settle_server(o, raw, p);
+  note_cluster_flags(o, p);
+  return o;
+}
+
+std::vector<std::string> serve_flag_names() {
+  ServeOptions o;
+  RawValues raw;
+  FlagParser p("tutti serve", "");
+  bind_serve_flags(p, o, raw);
+  return p.known_flags();
+}
+
+ServeOptions parse_generate_options(const std::vector<std::string>& arguments) {
+  ServeOptions o;
+  RawValues raw;
+  int64_t top_k = 0;
+  int64_t max_tokens = 128;
+  o.sampling.temperature = 0.0;
+  FlagParser p("tutti generate", "Loads a model, completes one prompt, prints the tokens as they come and where the time went.");
+  model_flags(p, o, raw);
+  parallel_flags(p, o, raw);
+  engine_flags(p, o, raw);
+  log_flags(p, raw);
+  p.value("--prompt", &o.prompt, "the text to complete");
+  p.toggle("--chat", &o.chat, "put the prompt into the model's chat template, as one message of a user");
+  p.count("--max-tokens", &max_tokens, "most tokens to generate");
+  p.value("--temperature", &o.sampling.temperature, "0 = greedy");
+  p.value("--top-p", &o.sampling.top_p, "nucleus sampling");
+  p.count("--top-k", &top_k, "0 = all");
+  p.value("--min-p", &o.sampling.min_p, "0 = off");
+  p.toggle("--ignore-eos", &o.sampling.ignore_eos, "go on after the end token");
+  p.table_flags();
+  o.notes = p.parse(arguments);
+  settle_model(o, raw);
+  if (!p.given("--prompt")) throw ConfigError("which prompt? tutti generate MODEL --prompt \"...\"");
+  if (max_tokens < 1) throw ConfigError(fmt::format("--max-tokens {}: expected at least 1", max_tokens));
+  o.sampling.max_tokens = static_cast<int32_t>(max_tokens);
+  o.sampling.top_k = static_cast<int32_t>(top_k);
+  o.sampling.seed = o.engine.seed;
+  return o;
+}
+
+}  // namespace tutti

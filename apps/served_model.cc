@@ -1,0 +1,135 @@
+#include "apps/served_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "apps/model_path.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "runtime/model_source.h"
+#include "runtime/rank_memory.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kGiB = 1 << 30;
+constexpr int kFloatBytes = 4;  // KV on the CPU
+constexpr int64_t kDefaultKvBytes = int64_t{4} << 30;
+
+std::string folder_of(const std::string& path) {
+  return fs::is_directory(path) ? path : fs::path(path).parent_path().string();
+}
+
+// --chat-template is a file or the template itself; else the model's own; else ChatML.
+std::unique_ptr<ChatTemplate> make_chat_template(const ServeOptions& options, const ModelSource& source) {
+  std::string text;
+  if (!options.chat_template.empty()) {
+    text = file_exists(options.chat_template) ? read_file(options.chat_template) : options.chat_template;
+    if (text == options.chat_template && text.find('{') == std::string::npos) {
+      throw ConfigError("--chat-template " + text + ": neither a file nor a template");
+    }
+  } else {
+    if (source.checkpoint != nullptr && source.checkpoint->is_gguf()) {
+      text = source.checkpoint->metadata().value("tokenizer.chat_template", std::string());
+    }
+    if (text.empty()) text = ChatTemplate::source_from_folder(folder_of(source.path));
+    if (text.empty()) {
+      log::note("the model brings no chat template: chats use ChatML. --chat-template FILE sets another");
+      text = ChatTemplate::chatml();
+    }
+  }
+  return std::make_unique<ChatTemplate>(text);
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const ServeOptions& options, const ModelSource& source) {
+  if (!options.tokenizer.empty()) return Tokenizer::from_folder(find_model(options.tokenizer, ""));
+  if (source.checkpoint != nullptr && source.checkpoint->is_gguf()) return Tokenizer::from_gguf(source.checkpoint->metadata());
+  return Tokenizer::from_folder(folder_of(source.path));
+}
+
+GenerationDefaults sampling_defaults(const ServeOptions& options, const std::string& model_path, ModelInfo& info) {
+  Json json = Json::object();
+  std::string source = "--override-generation-config";
+  if (options.generation_config != "vllm") {
+    const std::string folder = options.generation_config == "auto" ? folder_of(model_path) : options.generation_config;
+    const std::string file = folder + "/generation_config.json";
+    if (file_exists(file)) {
+      json = read_json_file(file);
+      source = file;
+    } else if (options.generation_config != "auto") {
+      throw ConfigError("--generation-config " + folder + ": it has no generation_config.json");
+    }
+  }
+  if (json.contains("eos_token_id")) {
+    const Json& eos = json["eos_token_id"];
+    for (const Json& id : eos.is_array() ? eos : Json::array({eos})) {
+      if (id.is_number_integer()) info.eos_token_ids.push_back(id.get<int32_t>());
+    }
+  }
+  json.update(options.override_generation_config);
+  return GenerationDefaults::from_json(json, source);
+}
+
+void settle_max_model_len(EngineConfig& engine, const ModelConfig& config) {
+  int64_t& length = engine.scheduler.max_model_len;
+  const int64_t most = config.max_position_embeddings;
+  if (length == 0) length = most;
+  if (length == -1) {
+    const int64_t budget = engine.cache.kv_cache_memory_bytes.value_or(kDefaultKvBytes);
+    const int64_t per_rank = std::max<int64_t>(1, config.kv_bytes_per_token(kFloatBytes) / engine.parallel.replica_size());
+    length = std::min(most, budget / per_rank / engine.cache.block_size * engine.cache.block_size);
+    log::note("--max-model-len -1: {} tokens of the model's {}", length, most);
+  }
+  if (length < 1 || (most > 0 && length > most)) {
+    throw ConfigError(fmt::format("--max-model-len {}: the model was trained for {} positions", length, most));
+  }
+}
+
+void say_fit(const ModelSource& source, const EngineConfig& engine, int local_ranks) {
+  std::vector<int> ranks(static_cast<size_t>(local_ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const int64_t available = available_memory();
+  check_fits(source, engine, ranks, available);
+  int64_t weights = 0;
+  for (const RankMemory& rank : estimate_memory(source, engine)) weights = std::max(weights, rank.weights);
+  log::fact("fit", "yes, on {} ranks ({}): weights about {:.2f} GiB each; this node has {:.1f} GiB free",
+            engine.parallel.world_size(), engine.parallel.describe(), static_cast<double>(weights) / kGiB,
+            static_cast<double>(available) / kGiB);
+}
+
+}  // namespace
+
+ServedModel open_served_model(ServeOptions& options, int local_ranks) {
+  EngineConfig& engine = options.engine;
+  engine.model_path = find_model(engine.model, options.revision);
+  const ModelSource source = open_model(engine);
+  ServedModel model;
+  model.config = source.config;
+  settle_max_model_len(engine, source.config);
+  log::fact("model", "{}: {}, {} layers of {}, {} heads ({} KV)", fs::path(engine.model).filename().string(),
+            source.describe(), source.config.num_layers, source.config.hidden_size, source.config.num_heads,
+            source.config.num_kv_heads);
+  model.info.served_names = engine.served_model_names.empty() ? std::vector<std::string>{engine.model}
+                                                              : engine.served_model_names;
+  model.info.root = engine.model_path;
+  model.info.max_model_len = engine.scheduler.max_model_len;
+  model.info.vocab_size = source.config.vocab_size;
+  model.info.eos_token_ids = source.config.eos_token_ids;
+  model.info.defaults = sampling_defaults(options, engine.model_path, model.info);
+  model.tokenizer = make_tokenizer(options, source);
+  if (model.info.eos_token_ids.empty() && model.tokenizer->eos_id()) {
+    model.info.eos_token_ids.push_back(*model.tokenizer->eos_id());
+  }
+  model.chat_template = make_chat_template(options, source);
+  model.files = list_model_files(engine.model_path);
+  say_fit(source, engine, local_ranks);
+  return model;
+}
+
+}  // namespace tutti

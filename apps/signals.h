@@ -1,0 +1,26 @@
+// SIGINT and SIGTERM as values: blocked in every thread and read from a descriptor. Make one on the main thread before
+// any other thread starts, so that all inherit the mask.
+#pragma once
+
+#include <optional>
+
+#include "base/deadline.h"
+#include "base/fd.h"
+
+namespace tutti {
+
+class Signals {
+ public:
+  Signals();
+
+  // The next signal, or nothing at the deadline. One thread at a time.
+  std::optional<int> wait(Deadline deadline);
+  // True once a signal has come (and stays true): for loops that only ask whether to stop.
+  bool interrupted();
+
+ private:
+  Fd fd_;
+  bool seen_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,50 @@
+// `tutti worker`: gives this node's ranks to a head elsewhere, and to the next head after that one.
+#include "apps/commands.h"
+#include "apps/flag_parser.h"
+#include "apps/signals.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cluster/node_agent.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kDefaultPort = 29500;
+
+}  // namespace
+
+int run_worker(const Arguments& arguments) {
+  AgentOptions agent;
+  std::string master_addr;
+  int port = kDefaultPort;
+  int tensor_parallel = 0;
+  int pipeline_parallel = 0;
+  bool debug = false;
+  FlagParser p("tutti worker", "Joins the cluster of a head and runs the ranks it gives to this node. Model and flags come from the head.");
+  p.value("--master-ip", &agent.head_address, "the head's address");
+  p.value("--master-addr", &master_addr, "the same");
+  p.value("--master-port", &port, "the head's control port (29500)");
+  p.value("--token", &agent.token.token, "the cluster token; kept after the first join");
+  p.value("--token-file", &agent.token.token_file, "a file that holds the cluster token");
+  p.value("--model", &agent.model, "where this node has the model, if not where the head has it");
+  p.value("--node-rank", &agent.node_rank, "this node's number, 0 = the head");
+  p.value("--num-ranks", &agent.num_ranks, "most ranks to take");
+  p.value("--network-interface", &agent.interface, "name or CIDR of the network between nodes");
+  p.value("--tensor-parallel-size", &tensor_parallel, "must be the head's, when given");
+  p.value("--pipeline-parallel-size", &pipeline_parallel, "must be the head's, when given");
+  p.toggle("--once", &agent.once, "end with the head");
+  p.toggle("--debug", &debug, "also show lines for developers");
+  p.parse(arguments);
+  log::setup({.debug = debug});
+  if (agent.head_address.empty()) agent.head_address = master_addr;
+  if (agent.head_address.empty()) throw ConfigError("where is the head? tutti worker --master-ip ADDRESS");
+  agent.control_port = port;
+  if (tensor_parallel > 0) agent.flags.push_back({"--tensor-parallel-size", std::to_string(tensor_parallel)});
+  if (pipeline_parallel > 0) agent.flags.push_back({"--pipeline-parallel-size", std::to_string(pipeline_parallel)});
+  Signals signals;
+  log::fact("tutti", "{}", build_id());
+  NodeAgent(std::move(agent), [&] { return signals.interrupted(); }).run();
+  return static_cast<int>(ExitCode::kOk);
+}
+
+}  // namespace tutti

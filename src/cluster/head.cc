@@ -1,0 +1,224 @@
+#include "cluster/head.h"
+
+#include <fmt/format.h>
+#include <openssl/rand.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/sha256.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kDefaultControlPort = 29500;
+constexpr int kDataPorts = 100;  // after the control port
+
+std::string random_secret() {
+  uint8_t bytes[16];
+  if (RAND_bytes(bytes, sizeof bytes) != 1) throw IoError("the system gives no random numbers");
+  return to_hex(bytes);
+}
+
+std::string count_ranks(size_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
+
+}  // namespace
+
+Head::Head(HeadOptions options)
+    : options_(std::move(options)), membership_(options_.engine.parallel.world_size(), options_.num_nodes) {
+  const NodeSummary summary = summarize_node();
+  own_address_ = options_.advertised.empty() ? default_local_address(options_.interface).address : options_.advertised;
+  NodeHello hello;
+  hello.name = summary.name;
+  hello.address = own_address_;
+  if (options_.local_ranks > 0) {
+    hello.first_rank = 0;
+    hello.num_ranks = options_.local_ranks;
+  } else {
+    hello.node_rank = options_.num_nodes > 0 ? 0 : -1;
+  }
+  hello.cores = summary.cores;
+  hello.processor = summary.processor;
+  hello.memory_gib = summary.memory_gib;
+  auto admitted = membership_.admit(hello, Clock::now());
+  if (const auto* refusal = std::get_if<Refusal>(&admitted)) throw ConfigError(refusal->reason);
+  self_ = std::get<MemberNode>(admitted);
+  membership_.find(self_.id)->state = NodeState::kJoined;
+  watch_ = std::thread([this] { watch(); });
+}
+
+Head::~Head() {
+  stop_ranks("the head ends", true, std::chrono::seconds(2));
+  server_.reset();
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  watch_.join();
+}
+
+bool Head::needs_other_nodes() const {
+  std::lock_guard lock(mutex_);
+  return !membership_.free_ranks().empty();
+}
+
+void Head::listen(const ClusterToken& token, const TlsIdentity& identity) {
+  cluster_id_ = token.cluster_id();
+  // A secret goes to a terminal only; a log gets the place where it is kept.
+  token_hint_ = ::isatty(STDERR_FILENO) == 1 ? " --token " + token.text() : " --token-file FILE";
+  ControlHandler& handler = *this;
+  server_ = std::make_unique<ControlServer>(options_.control_port, identity, handler);
+}
+
+void Head::announce_wait(Deadline deadline) const {
+  const std::vector<int> missing = membership_.free_ranks();
+  const auto minutes = std::chrono::duration<double, std::ratio<60>>(deadline.left()).count();
+  log::fact("waiting", "for {} more, for {:.0f} min (--ready-timeout). On the other node type:", count_ranks(missing.size()),
+            minutes);
+  std::string port;
+  if (options_.control_port != kDefaultControlPort) port = fmt::format(" --master-port {}", options_.control_port);
+  log::continuation(fmt::format("tutti worker --master-ip {}{}{}", own_address_, port, token_hint_));
+  if (token_hint_.ends_with("FILE")) log::continuation("FILE holds the cluster token: `tutti token` prints it to a terminal");
+}
+
+std::string Head::explain_missing(double waited) const {
+  std::string have;
+  for (const auto& [id, node] : membership_.nodes()) {
+    have += fmt::format("{}{} on {}", have.empty() ? "" : ", ", node.ranks.size(), node.name);
+  }
+  std::string tried = membership_.nodes().size() > 1 ? "nobody else tried to join" : "nobody tried to join";
+  if (!last_refusal_.empty()) tried = "the last that tried was refused: " + last_refusal_;
+  return fmt::format(
+      "need {}, have {} after {:.0f} s; {}. Is the worker running, is port {} open? Try: tutti status --address {}:{}",
+      count_ranks(static_cast<size_t>(membership_.world_size())), have, waited, tried, options_.control_port, own_address_,
+      options_.control_port);
+}
+
+bool Head::wait_for_nodes(Deadline deadline, const std::function<bool()>& interrupted) {
+  std::unique_lock lock(mutex_);
+  if (membership_.complete()) return true;
+  const auto begin = Clock::now();
+  announce_wait(deadline);
+  while (!membership_.complete()) {
+    if (interrupted()) return false;
+    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (deadline.passed()) throw JoinError(explain_missing(waited));
+    if (waited > 2) {
+      log::progress("waiting", fmt::format("for {} more, {:.0f} s left", count_ranks(membership_.free_ranks().size()),
+                                           std::chrono::duration<double>(deadline.left()).count()));
+    }
+    changed_.wait_for(lock, std::chrono::milliseconds(200));
+  }
+  return true;
+}
+
+RankConfig Head::rank_config(int rank, const MemberNode& node, const std::string& secret) const {
+  RankConfig config;
+  config.rank = rank;
+  config.epoch = epoch_;
+  config.node_name = node.name;
+  config.address = node.address;
+  config.port_min = options_.control_port + 1;
+  config.port_max = options_.control_port + kDataPorts;
+  config.secret = secret;
+  config.engine = options_.engine;
+  for (int r = 0; r < membership_.world_size(); ++r) {
+    config.node_of_rank.push_back(fmt::format("{}#{}", membership_.node_of(r)->name, membership_.node_of(r)->id));
+  }
+  return config;
+}
+
+std::shared_ptr<RankGroup> Head::start_ranks() {
+  std::unique_lock lock(mutex_);
+  ++epoch_;
+  const std::string secret = random_secret();
+  auto group = std::make_shared<RankGroup>(membership_.world_size());
+  group_ = group;
+  MemberNode& self = *membership_.find(self_.id);
+  const auto other = std::find_if(membership_.nodes().begin(), membership_.nodes().end(),
+                                  [&](const auto& entry) { return entry.first != self_.id; });
+  if (other != membership_.nodes().end() && options_.advertised.empty()) {
+    self.address = local_address_towards(other->second.address, options_.interface).address;
+  }
+  local_ranks_ = std::make_unique<RankProcesses>(RankProcesses::Callbacks{
+      [group](int rank, Frame frame) { group->on_frame(rank, std::move(frame)); },
+      [group](int rank, pid_t, const std::string& how) { group->on_exit(rank, how); }});
+  RankProcesses* local = local_ranks_.get();
+  for (const auto& [id, node] : membership_.nodes()) {
+    StartRanks start{.epoch = epoch_};
+    for (const int rank : node.ranks) {
+      const std::string config = to_text(rank_config(rank, node, secret));
+      if (id == self_.id) {
+        group->attach(rank, {node.name, 0}, [local, rank](FrameType type, std::string_view payload) {
+          local->send(rank, type, payload);
+        });
+        group->set_pid(rank, local->spawn(rank, config));
+        continue;
+      }
+      start.ranks.emplace_back(rank, config);
+      group->attach(rank, {node.name, 0},
+                    [session = sessions_.at(id), epoch = epoch_, rank](FrameType type, std::string_view payload) {
+                      if (!session->send(RankFrame{epoch, rank, Frame{type, std::string(payload)}})) {
+                        throw CommError("the connection to its node is broken", rank);
+                      }
+                    });
+    }
+    if (id != self_.id) sessions_.at(id)->send(start);
+  }
+  return group;
+}
+
+void Head::stop_ranks(const std::string& reason, bool leave, std::chrono::nanoseconds grace) {
+  std::map<int, std::shared_ptr<NodeSession>> sessions;
+  {
+    std::lock_guard lock(mutex_);
+    if (group_) group_->expect_end();
+    sessions = sessions_;
+  }
+  for (const auto& [id, session] : sessions) session->send(StopRanks{epoch_, reason, leave});
+  if (local_ranks_) local_ranks_->stop(grace);
+}
+
+void Head::set_status_source(std::function<Json()> source) {
+  std::lock_guard lock(mutex_);
+  status_source_ = std::move(source);
+}
+
+std::vector<MemberNode> Head::members() const {
+  std::lock_guard lock(mutex_);
+  std::vector<MemberNode> members;
+  for (const auto& [id, node] : membership_.nodes()) members.push_back(node);
+  return members;
+}
+
+std::string Head::status_json() {
+  std::function<Json()> source;
+  Json report = Json::object();
+  {
+    std::lock_guard lock(mutex_);
+    source = status_source_;
+    report["cluster"] = cluster_id_;
+    report["build"] = build_id();
+    report["model"] = options_.engine.model;
+    report["layout"] = options_.engine.parallel.describe();
+    report["world_size"] = membership_.world_size();
+    report["epoch"] = epoch_;
+    report["nodes"] = Json::array();
+    for (const auto& [id, node] : membership_.nodes()) {
+      report["nodes"].push_back({{"name", node.name},
+                                 {"address", node.address},
+                                 {"state", node.state == NodeState::kJoined ? "joined" : "checking"},
+                                 {"ranks", node.ranks},
+                                 {"processor", node.hello.processor},
+                                 {"cores", node.hello.cores},
+                                 {"memory_gib", node.hello.memory_gib}});
+    }
+  }
+  if (source) report.update(source());
+  return dump_json(report);
+}
+
+}  // namespace tutti

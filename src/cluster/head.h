@@ -1,0 +1,104 @@
+// The head of a cluster: admits nodes on the control port, starts ranks here and there, and watches all of them. Lives
+// in the process that serves the API. Main thread, unless said otherwise; sessions of nodes and the watch have threads
+// of their own.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/json.h"
+#include "cluster/cluster_executor.h"
+#include "cluster/control_server.h"
+#include "cluster/membership.h"
+#include "cluster/network.h"
+#include "cluster/rank_config.h"
+#include "cluster/rank_group.h"
+#include "cluster/rank_processes.h"
+
+namespace tutti {
+
+struct HeadOptions {
+  EngineConfig engine;
+  int num_nodes = 1;              // --nnodes; 0 = unknown
+  int local_ranks = 0;            // 0 = this node's share
+  std::string advertised;         // --master-addr, where others reach this node; "" = by the route to them
+  std::string interface;          // --network-interface
+  int control_port = 29500;
+  std::vector<Fact> flags;        // values of the flags that other nodes may repeat
+  std::vector<ModelFile> model_files;
+  std::chrono::nanoseconds heartbeat_timeout = std::chrono::seconds(6);
+};
+
+class Head final : private ControlHandler {
+ public:
+  explicit Head(HeadOptions options);
+  ~Head() override;
+
+  const MemberNode& self() const { return self_; }
+  bool needs_other_nodes() const;
+
+  // Opens the control port. Throws ConfigError when it is taken.
+  void listen(const ClusterToken& token, const TlsIdentity& identity);
+
+  // Waits until every rank has a node. `interrupted` is asked often; returns false when it said yes. Throws JoinError
+  // at the deadline.
+  bool wait_for_nodes(Deadline deadline, const std::function<bool()>& interrupted);
+
+  // Starts all ranks in a new epoch. Main thread: ranks die with the thread that started them.
+  std::shared_ptr<RankGroup> start_ranks();
+  // Ends all ranks. `leave`: the head itself ends, so workers wait for another one.
+  void stop_ranks(const std::string& reason, bool leave, std::chrono::nanoseconds grace);
+
+  // What apps/ adds to the status report (traffic, latency). Any thread calls it.
+  void set_status_source(std::function<Json()> source);
+  // For lines of the log: how ranks are spread, "2 nodes".
+  std::vector<MemberNode> members() const;
+
+ private:
+  void on_message(const std::shared_ptr<NodeSession>& session, NodeMessage message) override;
+  void on_gone(const std::shared_ptr<NodeSession>& session) override;
+  std::string status_json() override;
+
+  void hello(const std::shared_ptr<NodeSession>& session, const NodeHello& hello);
+  void model_files(const std::shared_ptr<NodeSession>& session, const NodeModelFiles& model);
+  void heard_from_rank(const std::shared_ptr<NodeSession>& session, NodeMessage& message);
+  std::optional<Refusal> compare(const NodeHello& hello) const;
+  void refuse(const std::shared_ptr<NodeSession>& session, const NodeHello& hello, const Refusal& refusal);
+  void lose(int node, const std::string& why);
+  int node_of_session(const std::shared_ptr<NodeSession>& session) const;
+  std::shared_ptr<RankGroup> group_of(int64_t epoch) const;
+  RankConfig rank_config(int rank, const MemberNode& node, const std::string& secret) const;
+  void announce_wait(Deadline deadline) const;
+  std::string explain_missing(double waited) const;
+  void watch();
+
+  const HeadOptions options_;
+  std::string cluster_id_;
+  std::string token_hint_;  // how to name the token in the line to type
+  MemberNode self_;
+  std::string own_address_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Membership membership_;
+  std::map<int, std::shared_ptr<NodeSession>> sessions_;  // by node id
+  std::map<const NodeSession*, int> node_ids_;
+  std::string last_refusal_;       // for the error at the deadline
+  int64_t epoch_ = 0;
+  std::shared_ptr<RankGroup> group_;
+  std::function<Json()> status_source_;
+  bool stopping_ = false;
+
+  std::unique_ptr<RankProcesses> local_ranks_;
+  std::unique_ptr<ControlServer> server_;
+  std::thread watch_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+// Which part this process plays, from the flags and the environment. All ways of launching end in one of two roles: the
+// head, or the agent of a node. Pure; called on the main thread at start.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "config/parallel_config.h"
+
+namespace tutti {
+
+struct LaunchFlags {
+  std::optional<int> nnodes;           // --nnodes
+  std::optional<int> node_rank;        // --node-rank
+  std::string master_addr;             // --master-addr
+  std::optional<int> master_port;      // --master-port
+  bool headless = false;               // --headless
+};
+
+enum class Role { kHead, kAgent };
+
+struct LaunchPlan {
+  Role role = Role::kHead;
+  std::string master_addr;    // where the head is; "" on a head that was not told its address
+  int master_port = 29500;
+  int num_nodes = 1;          // 0 = unknown (one process a rank)
+  int local_ranks = 0;        // of a head: 0 = its share
+  int node_rank = -1;         // of an agent
+  int first_rank = -1;        // of an agent started once a rank
+  int num_ranks = 0;          // of an agent: 0 = as given by the head
+};
+
+// `environment` returns a variable's value or "". MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK (as torchrun and others
+// set them) count when no node flag is given. Throws ConfigError when what is said does not fit together.
+LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,
+                       const std::function<std::string(const char*)>& environment);
+
+}  // namespace tutti

@@ -1,0 +1,257 @@
+#include "cluster/node_agent.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cluster/membership.h"
+#include "cluster/model_files.h"
+#include "cluster/network.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr auto kRetryInterval = seconds(2);
+constexpr auto kHeartbeatInterval = milliseconds(500);
+constexpr auto kHeadSilence = seconds(6);
+constexpr auto kConnectTimeout = seconds(5);
+constexpr auto kStopGrace = seconds(3);
+
+}  // namespace
+
+NodeAgent::NodeAgent(AgentOptions options, std::function<bool()> interrupted)
+    : options_(std::move(options)), interrupted_(std::move(interrupted)), summary_(summarize_node()) {}
+
+void NodeAgent::announce_wait(const std::string& why) {
+  const std::string text = fmt::format("for the head at {}:{} ({}), trying every 2 s without end", options_.head_address,
+                                       options_.control_port, why);
+  if (text != waiting_for_) log::line("waiting", text);
+  waiting_for_ = text;
+}
+
+void NodeAgent::pause(milliseconds duration) {
+  const Deadline deadline = Deadline::after(duration);
+  while (!deadline.passed() && !interrupted_()) std::this_thread::sleep_for(milliseconds(100));
+}
+
+// The identity of the token. Nothing when there is no token yet: the head, on this machine, may be about to make it.
+std::optional<TlsIdentity> NodeAgent::find_identity() {
+  if (identity_) return identity_;
+  token_ = worker_token(options_.token, options_.head_address);
+  if (!token_) {
+    if (!is_local_address(options_.head_address)) {
+      throw ConfigError(fmt::format(
+          "no cluster token for {}: type --token TOKEN, --token-file FILE or set TUTTI_CLUSTER_TOKEN. `tutti token` on "
+          "the head prints it",
+          options_.head_address));
+    }
+    return std::nullopt;
+  }
+  identity_ = issue_identity(*token_);
+  return identity_;
+}
+
+bool NodeAgent::head_answers(const TlsIdentity& identity) {
+  const Probe probe = probe_head(options_.head_address, options_.control_port, identity, Deadline::after(kConnectTimeout));
+  switch (probe.result) {
+    case ProbeResult::kOk:
+      return true;
+    case ProbeResult::kWrongToken:
+      throw JoinError(fmt::format("refused by {}: wrong token, the cluster token differs. `tutti token` on the head prints "
+                                  "the right one",
+                                  options_.head_address));
+    case ProbeResult::kNotTutti:
+      announce_wait("what listens there is not a tutti head: " + probe.detail);
+      return false;
+    case ProbeResult::kRefused:
+      break;
+  }
+  announce_wait(probe.detail);
+  return false;
+}
+
+void NodeAgent::run() {
+  while (!interrupted_()) {
+    const auto identity = find_identity();
+    if (!identity) announce_wait("and for its token: there is none on this machine yet");
+    if (!identity || !head_answers(*identity)) {
+      pause(kRetryInterval);
+      continue;
+    }
+    const Outcome outcome = serve_head(*identity);
+    if (outcome == Outcome::kInterrupted) return;
+    if (options_.once && outcome == Outcome::kHeadEnded) return;
+    if (options_.once && outcome == Outcome::kLost) throw CommError("the cluster was lost, this node leaves");
+    if (outcome == Outcome::kRetry) pause(kRetryInterval);
+  }
+}
+
+NodeAgent::Outcome NodeAgent::serve_head(const TlsIdentity& identity) {
+  const LocalAddress address = local_address_towards(options_.head_address, options_.interface);
+  Queue<Event> events;
+  try {
+    client_ = std::make_unique<ControlClient>(
+        options_.head_address, options_.control_port, identity, Deadline::after(kConnectTimeout),
+        ControlClient::Callbacks{
+            [&](HeadMessage message) {
+              // Steps go straight to their rank, on the client's thread.
+              if (const auto* frame = std::get_if<RankFrame>(&message)) return forward_to_rank(*frame);
+              events.push(std::move(message));
+            },
+            [&](std::string why) { events.push(Gone{std::move(why)}); }});
+  } catch (const CommError& e) {
+    announce_wait(e.what());
+    return Outcome::kRetry;
+  }
+  last_heard_ = Clock::now();
+  NodeHello hello{.name = summary_.name,
+                  .address = address.address,
+                  .node_rank = options_.node_rank,
+                  .first_rank = options_.first_rank,
+                  .num_ranks = options_.num_ranks,
+                  .cores = summary_.cores,
+                  .processor = summary_.processor,
+                  .memory_gib = summary_.memory_gib,
+                  .facts = comparable_facts(),
+                  .flags = options_.flags};
+  if (waiting_for_.empty() || !waiting_for_.starts_with("all ")) {
+    log::fact(summary_.name, "{} ({}, the route to {}), {} cores, {:.1f} GiB", address.address, address.interface,
+              options_.head_address, summary_.cores, summary_.memory_gib);
+  }
+  client_->send(hello);
+  struct Cleanup {
+    NodeAgent& agent;
+    ~Cleanup() {
+      agent.stop_ranks("this node leaves");
+      agent.client_.reset();
+      agent.ranks_.reset();
+    }
+  } cleanup{*this};
+  return serve_events(events);
+}
+
+NodeAgent::Outcome NodeAgent::serve_events(Queue<Event>& events) {
+  while (true) {
+    if (interrupted_()) {
+      client_->send(Leaving{"it was asked to leave (a signal to its worker)"});
+      pause(milliseconds(0));
+      return Outcome::kInterrupted;
+    }
+    auto event = events.pop(Deadline::after(kHeartbeatInterval));
+    heartbeat();
+    if (!event) {
+      if (Clock::now() - last_heard_ > kHeadSilence) {
+        log::warning("no heartbeat of the head for {} s", seconds(kHeadSilence).count());
+        return Outcome::kLost;
+      }
+      continue;
+    }
+    last_heard_ = Clock::now();
+    if (const auto* gone = std::get_if<Gone>(&*event)) {
+      log::warning("the head at {}:{} is gone: {}", options_.head_address, options_.control_port, gone->why);
+      return Outcome::kLost;
+    }
+    if (const auto outcome = handle(std::get<HeadMessage>(*event))) return *outcome;
+  }
+}
+
+std::optional<NodeAgent::Outcome> NodeAgent::handle(HeadMessage& message) {
+  if (const auto* m = std::get_if<Welcome>(&message)) {
+    welcome(*m);
+  } else if (const auto* m = std::get_if<Refusal>(&message)) {
+    if (!m->retry) refused(*m);
+    announce_wait(m->reason);
+    return Outcome::kRetry;
+  } else if (const auto* m = std::get_if<StartRanks>(&message)) {
+    start_ranks(*m);
+  } else if (const auto* m = std::get_if<StopRanks>(&message)) {
+    if (m->epoch == epoch_) stop_ranks(m->reason);
+    if (m->leave) {
+      log::fact("ended", "{}", m->reason);
+      return Outcome::kHeadEnded;
+    }
+  }
+  return std::nullopt;
+}
+
+void NodeAgent::refused(const Refusal& refusal) {
+  std::string message = fmt::format("refused by {}: {}", options_.head_address, refusal.reason);
+  for (const std::string& line : refusal.table) message += "\n" + line;
+  throw JoinError(message);
+}
+
+void NodeAgent::welcome(const Welcome& welcome) {
+  my_ranks_ = welcome.ranks;
+  waiting_for_.clear();
+  const bool kept = keep_joined_token(options_.head_address, *token_);
+  log::fact("joined", "cluster {} as {}; model and flags come from {}{}", welcome.cluster_id.substr(0, 4),
+            name_ranks(welcome.ranks), welcome.head_name, kept ? ". Token kept for next time" : "");
+  const std::string path = options_.model.empty() ? welcome.model_path : options_.model;
+  NodeModelFiles model;
+  try {
+    model.files = list_model_files(path);
+  } catch (const IoError& e) {
+    model.error = fmt::format("{} has no model at {} (--model on the worker names another path): {}", summary_.name, path,
+                              e.what());
+  }
+  client_->send(model);
+}
+
+void NodeAgent::watch_own_frame(const Frame& frame) {
+  if (frame.type != FrameType::kLoaded) return;
+  if (++loaded_ == static_cast<int>(my_ranks_.size())) log::fact("weights", "{} loaded", name_ranks(my_ranks_));
+}
+
+void NodeAgent::start_ranks(const StartRanks& start) {
+  epoch_ = start.epoch;
+  loaded_ = 0;
+  ranks_ = std::make_unique<RankProcesses>(RankProcesses::Callbacks{
+      [this](int rank, Frame frame) {
+        watch_own_frame(frame);
+        client_->send(RankFrame{epoch_, rank, std::move(frame)});
+      },
+      [this](int rank, pid_t, const std::string& how) { client_->send(RankExit{epoch_, rank, how}); }});
+  for (const auto& [rank, text] : start.ranks) {
+    std::string config = text;
+    if (!options_.model.empty()) {
+      Json json = parse_json(config, "configuration from the head");
+      json["engine"]["model_path"] = options_.model;
+      config = dump_json(json);
+    }
+    client_->send(RankStarted{epoch_, rank, ranks_->spawn(rank, config)});
+  }
+}
+
+void NodeAgent::stop_ranks(const std::string& reason) {
+  if (ranks_ == nullptr) return;
+  log::debug("ranks stop: " + reason);
+  ranks_->stop(kStopGrace);
+}
+
+void NodeAgent::forward_to_rank(const RankFrame& frame) {
+  if (frame.epoch != epoch_ || ranks_ == nullptr) return;
+  if (frame.frame.type == FrameType::kStart && frame.rank == my_ranks_.front()) {
+    log::fact("ready", "{} serve. Ctrl-C leaves", name_ranks(my_ranks_));
+  }
+  try {
+    ranks_->send(frame.rank, frame.frame.type, frame.frame.payload);
+  } catch (const Error& e) {
+    log::debug(fmt::format("rank {} takes no message: {}", frame.rank, e.what()));
+  }
+}
+
+void NodeAgent::heartbeat() {
+  NodeHeartbeat beat;
+  if (ranks_ != nullptr) {
+    for (const auto& [rank, state] : ranks_->states()) beat.states.emplace_back(rank, state);
+  }
+  client_->send(beat);
+}
+
+}  // namespace tutti

@@ -1,0 +1,78 @@
+// A node that is not the head: finds the head, joins it, runs the ranks that it is given, forwards their frames. When
+// the head ends it waits for the next one. Runs on the main thread (ranks die with the thread that started them).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/queue.h"
+#include "cluster/control_client.h"
+#include "cluster/node_facts.h"
+#include "cluster/rank_processes.h"
+#include "cluster/token.h"
+
+namespace tutti {
+
+struct AgentOptions {
+  std::string head_address;
+  int control_port = 29500;
+  TokenFlags token;
+  int node_rank = -1;
+  int first_rank = -1;
+  int num_ranks = 0;
+  std::string interface;        // --network-interface
+  std::string model;            // this node's path of the model, "" = as on the head
+  std::vector<Fact> flags;      // given on this node's command line
+  bool once = false;            // end with the head instead of waiting for the next one
+};
+
+class NodeAgent {
+ public:
+  NodeAgent(AgentOptions options, std::function<bool()> interrupted);
+
+  // Until interrupted (or, with `once`, until the head ends). Throws JoinError when the head refuses this node,
+  // CommError with `once` when a running cluster is lost.
+  void run();
+
+ private:
+  struct Gone {
+    std::string why;
+  };
+  using Event = std::variant<HeadMessage, Gone>;
+  enum class Outcome { kHeadEnded, kLost, kRetry, kInterrupted };
+
+  std::optional<TlsIdentity> find_identity();
+  bool head_answers(const TlsIdentity& identity);
+  Outcome serve_head(const TlsIdentity& identity);
+  Outcome serve_events(Queue<Event>& events);
+  std::optional<Outcome> handle(HeadMessage& message);
+  void welcome(const Welcome& welcome);
+  [[noreturn]] void refused(const Refusal& refusal);
+  void start_ranks(const StartRanks& start);
+  void stop_ranks(const std::string& reason);
+  void forward_to_rank(const RankFrame& frame);
+  void watch_own_frame(const Frame& frame);
+  void heartbeat();
+  void pause(std::chrono::milliseconds duration);
+  void announce_wait(const std::string& why);
+
+  const AgentOptions options_;
+  const std::function<bool()> interrupted_;
+  const NodeSummary summary_;
+  std::optional<ClusterToken> token_;
+  std::optional<TlsIdentity> identity_;
+  std::string waiting_for_;                 // the reason last shown, so that it is shown once
+  std::unique_ptr<ControlClient> client_;
+  std::unique_ptr<RankProcesses> ranks_;
+  std::vector<int> my_ranks_;
+  std::atomic<int64_t> epoch_{0};
+  std::atomic<int> loaded_{0};
+  Clock::time_point last_heard_{};
+};
+
+}  // namespace tutti

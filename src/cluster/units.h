@@ -1,0 +1,14 @@
+// Numbers as people read them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti {
+
+// "470.2 GB", "98.9 MB": decimal units, as file sizes are given.
+std::string format_bytes(double bytes);
+// "902,912"
+std::string group_digits(int64_t number);
+
+}  // namespace tutti
