@@ -55,7 +55,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
       exchange_.reset();
     }
     if (exchange_) exchange_->disconnect();
-    if (!failed_) co_await linger();
+    if (!failed_) co_await shut_down();
     close();
   }
 
@@ -158,6 +158,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
 
   // Bytes that are not a request: one error, then the connection ends.
   asio::awaitable<void> refuse(int status, const std::string& message) {
+    refused_ = true;
     exchange_ = std::make_shared<Exchange>(HttpRequest{}, loop_, false, nullptr);
     exchange_->respond(error_response(status, message));
     co_await write_answer();
@@ -238,18 +239,18 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
     static_cast<void>(ec);  // always "cancelled": that is how a wake looks
   }
 
-  // Closing with unread bytes would reset the connection and could cost the client our last answer: say that we are
-  // done and read on for a moment.
-  asio::awaitable<void> linger() {
+  asio::awaitable<void> shut_down() {
     phase_ = Phase::kLingering;
     allow(std::chrono::seconds(2));
     if constexpr (!std::is_same_v<Stream, Socket>) {
       auto [ec] = co_await stream_.async_shutdown(kAwaitResult);
       static_cast<void>(ec);  // the peer need not answer
     }
+    // Closing while bytes of the client lie unread or are on their way would reset the connection and could cost it our
+    // last answer: say that we are done and read on for a moment.
     boost::system::error_code ec;
     socket().shutdown(Socket::shutdown_send, ec);
-    while (!ec && !failed_ && !peer_done_) {
+    while (!ec && !failed_ && !peer_done_ && (refused_ || !pipelined_.empty())) {
       auto [ec_read, n] = co_await socket().async_read_some(asio::buffer(read_buffer_), kAwaitResult);
       ec = ec_read;
     }
@@ -268,6 +269,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   Phase phase_ = Phase::kHandshake;
   Clock::time_point deadline_;
   Clock::time_point last_write_;
+  bool refused_ = false;                 // what it sent was no request, or too large: more of it may come
   bool timed_out_ = false;               // the request did not come in time
   bool watching_ = false;
   bool peer_done_ = false;               // the client will send no more
