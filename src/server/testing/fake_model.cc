@@ -58,8 +58,9 @@ void RuleExecutor::submit(const SchedulerOutput& step) {
   ++num_steps;
   for (const RequestId id : step.dropped) known_.erase(id);
   for (const NewRequestData& data : step.new_requests) {
-    State state{data};
-    state.num_outputs = static_cast<int64_t>(data.token_ids.size()) - data.num_prompt_tokens;
+    const auto prompt_end = data.token_ids.begin() + data.num_prompt_tokens;
+    State state{{data.token_ids.begin(), prompt_end}, data.sampling};
+    state.num_outputs = data.token_ids.end() - prompt_end;
     known_.insert_or_assign(data.id, std::move(state));
   }
   ModelRunnerOutput output{.step = step.step, .timings = {StepTiming{.compute_us = 1}}};
@@ -70,14 +71,13 @@ void RuleExecutor::submit(const SchedulerOutput& step) {
 }
 
 SampledToken RuleExecutor::sample(const ScheduledRequest& scheduled, State& state) const {
-  const SamplingParams& sampling = state.data.sampling;
+  const SamplingParams& sampling = state.sampling;
   const auto logprobs_of = [](int32_t chosen, int32_t count) {
     TokenLogprobs out = {{chosen, -0.5f, 1}};
     for (int32_t i = 1; i <= count; ++i) out.push_back({(chosen + i - 1) % 256, -0.5f * static_cast<float>(i), i});
     return out;
   };
-  std::vector<int32_t> prompt(state.data.token_ids.begin(),
-                              state.data.token_ids.begin() + state.data.num_prompt_tokens);
+  const std::vector<int32_t>& prompt = state.prompt;
   SampledToken out{.id = scheduled.id, .token_id = rule_(prompt, state.num_outputs)};
   if (sampling.logprobs >= 0) out.logprobs = logprobs_of(out.token_id, sampling.logprobs);
   if (sampling.prompt_logprobs >= 0 && state.num_outputs == 0) {

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <deque>
 #include <functional>
-#include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/executor.h"
@@ -54,13 +54,14 @@ class RuleExecutor final : public Executor {
 
  private:
   struct State {
-    NewRequestData data;
+    std::vector<int32_t> prompt;
+    SamplingParams sampling;
     int64_t num_outputs = 0;
   };
   SampledToken sample(const ScheduledRequest& scheduled, State& state) const;
 
   Rule rule_;
-  std::map<RequestId, State> known_;
+  std::unordered_map<RequestId, State> known_;
   std::deque<ModelRunnerOutput> answers_;
 };
 
