@@ -1,5 +1,6 @@
-// All-reduce latency between ranks that it starts itself: over shared memory, or over TCP, where each rank may live in
-// a network namespace of its own. Prints one JSON object; bench/comm.py runs it beside an MPI library.
+// All-reduce latency between ranks that it starts itself: over shared memory, or over TCP, where
+// each rank may live in a network namespace of its own. Prints one JSON object; bench/comm.py runs
+// it beside an MPI library.
 //
 //   bench_comm --transport shm
 //   bench_comm --transport tcp --netns a,b --addresses 10.0.0.1,10.0.0.2 --sizes 8192
@@ -19,9 +20,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/json.h"
 #include "comm/comm_factory.h"
-#include "base/fd.h"
 #include "comm/folder_store.h"
 
 namespace tutti {
@@ -38,7 +39,8 @@ struct BenchOptions {
 
 void enter_namespace(const std::string& name) {
   const Fd fd(::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd || ::setns(fd.get(), CLONE_NEWNET) != 0) throw IoError("cannot enter the network namespace " + name);
+  if (!fd || ::setns(fd.get(), CLONE_NEWNET) != 0)
+    throw IoError("cannot enter the network namespace " + name);
 }
 
 CommOptions comm_options(const BenchOptions& bench, int rank) {
@@ -63,7 +65,8 @@ std::vector<double> measure(Communicator& comm, int64_t bytes) {
   for (int64_t i = -calls / 10 - 1; i < calls; ++i) {
     const auto start = Clock::now();
     comm.all_reduce(data.data(), count, DType::kF32);
-    if (i >= 0) times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+    if (i >= 0)
+      times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
   std::sort(times.begin(), times.end());
   return times;
@@ -128,7 +131,8 @@ int run_all(const BenchOptions& bench) {
 int main(int argc, char** argv) {
   tutti::BenchOptions bench;
   CLI::App app("All-reduce latency between ranks of this machine");
-  app.add_option("--transport", bench.transport, "shm or tcp")->check(CLI::IsMember({"shm", "tcp"}));
+  app.add_option("--transport", bench.transport, "shm or tcp")
+      ->check(CLI::IsMember({"shm", "tcp"}));
   app.add_option("--ranks", bench.ranks, "number of ranks")->check(CLI::Range(2, 64));
   app.add_option("--sizes", bench.sizes, "bytes of each message")->delimiter(',');
   app.add_option("--netns", bench.netns, "network namespace of each rank")->delimiter(',');
@@ -138,7 +142,8 @@ int main(int argc, char** argv) {
   const auto ranks = static_cast<size_t>(bench.ranks);
   if ((!bench.netns.empty() && bench.netns.size() != ranks) ||
       (!bench.addresses.empty() && bench.addresses.size() != ranks)) {
-    std::cerr << "--netns and --addresses need one entry for each of the " << bench.ranks << " ranks\n";
+    std::cerr << "--netns and --addresses need one entry for each of the " << bench.ranks
+              << " ranks\n";
     return 2;
   }
   try {

@@ -1,5 +1,5 @@
-// The all-reduce of an MPI library between two ranks, measured as bench_comm measures ours: the peer of bench/comm.py.
-// Rank 0 prints one JSON object.
+// The all-reduce of an MPI library between two ranks, measured as bench_comm measures ours: the
+// peer of bench/comm.py. Rank 0 prints one JSON object.
 #include <mpi.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
   if (rank == 0) std::printf("{\"library\": \"mpi\", \"ranks\": %d, \"results\": [", size);
   for (size_t s = 0; s < sizes.size(); ++s) {
     const int count = static_cast<int>(sizes[s] / static_cast<long>(sizeof(float)));
-    const int calls = static_cast<int>(std::clamp(200'000'000L / std::max(sizes[s], 1L), 10L, 3000L));
+    const int calls =
+        static_cast<int>(std::clamp(200'000'000L / std::max(sizes[s], 1L), 10L, 3000L));
     std::vector<float> data(static_cast<size_t>(count), 0.0f);
     std::vector<double> times;
     for (int i = -calls / 10 - 1; i < calls; ++i) {
@@ -31,8 +32,9 @@ int main(int argc, char** argv) {
     }
     std::sort(times.begin(), times.end());
     if (rank == 0) {
-      std::printf("%s{\"bytes\": %ld, \"calls\": %d, \"p50_us\": %.2f, \"p99_us\": %.2f}", s == 0 ? "" : ", ", sizes[s],
-                  calls, times[times.size() / 2], times[times.size() * 99 / 100]);
+      std::printf("%s{\"bytes\": %ld, \"calls\": %d, \"p50_us\": %.2f, \"p99_us\": %.2f}",
+                  s == 0 ? "" : ", ", sizes[s], calls, times[times.size() / 2],
+                  times[times.size() * 99 / 100]);
     }
   }
   if (rank == 0) std::printf("], \"payload_bytes\": %.0f}\n", payload);

@@ -31,18 +31,20 @@ CommOptions complete(CommOptions o) {
     throw ConfigError(fmt::format("group {}: rank {} of {} ranks", o.group_name, o.rank, o.size));
   }
   if (o.nodes.empty()) o.nodes.assign(size, "");
-  for (int r = static_cast<int>(o.labels.size()); r < o.size; ++r) o.labels.push_back(fmt::format("rank {}", r));
+  for (int r = static_cast<int>(o.labels.size()); r < o.size; ++r)
+    o.labels.push_back(fmt::format("rank {}", r));
   if (o.nodes.size() != size || o.labels.size() != size) {
-    throw ConfigError(fmt::format("group {}: {} nodes and {} labels for {} ranks", o.group_name, o.nodes.size(),
-                                  o.labels.size(), o.size));
+    throw ConfigError(fmt::format("group {}: {} nodes and {} labels for {} ranks", o.group_name,
+                                  o.nodes.size(), o.labels.size(), o.size));
   }
   if (o.tcp_streams < 1 || o.tcp_streams > 64) {
-    throw ConfigError(fmt::format("{} TCP streams between two ranks; 1 to 64 are possible", o.tcp_streams));
+    throw ConfigError(
+        fmt::format("{} TCP streams between two ranks; 1 to 64 are possible", o.tcp_streams));
   }
   const bool any_port = o.port_min == 0 && o.port_max == 0;
   if (!any_port && (o.port_min < 1 || o.port_max > 65535 || o.port_min > o.port_max)) {
-    throw ConfigError(fmt::format("data ports from {} to {}: expected a range inside 1 to 65535", o.port_min,
-                                  o.port_max));
+    throw ConfigError(fmt::format("data ports from {} to {}: expected a range inside 1 to 65535",
+                                  o.port_min, o.port_max));
   }
   if (o.ranks_on_node == 0) {
     o.ranks_on_node = static_cast<int>(
@@ -66,18 +68,29 @@ CommGroup part_of(const CommOptions& o, const std::vector<int>& ranks, const std
   return group;
 }
 
-std::unique_ptr<Transport> make_shm(const CommGroup& group, Store& store, Deadline deadline) {
+// What the transport does before the first call of its user; part of the setup and its deadline.
+Call setup_call(Deadline deadline) { return {"setup", 0, Clock::now(), deadline}; }
+
+std::unique_ptr<Transport> make_shm(const CommOptions& o, const CommGroup& group, Store& store,
+                                    Deadline deadline) {
   if (group.size == 1) return make_self_transport();
-  return std::make_unique<ShmTransport>(group, share_between_processes(group, store, deadline), "shm");
+  auto shm =
+      std::make_unique<ShmTransport>(group, share_between_processes(group, store, deadline), "shm");
+  if (o.measure_algorithms) shm->measure(setup_call(deadline));
+  return shm;
 }
 
-std::unique_ptr<Transport> make_in_process(const CommGroup& group, Store& store, Deadline deadline) {
+std::unique_ptr<Transport> make_in_process(const CommGroup& group, Store& store,
+                                           Deadline deadline) {
   auto* in_memory = dynamic_cast<InMemoryStore*>(&store);
-  if (in_memory == nullptr) throw ConfigError("an in-process group needs the in-memory store of its process");
-  return std::make_unique<ShmTransport>(group, share_between_threads(group, *in_memory, deadline), "in_process");
+  if (in_memory == nullptr)
+    throw ConfigError("an in-process group needs the in-memory store of its process");
+  return std::make_unique<ShmTransport>(group, share_between_threads(group, *in_memory, deadline),
+                                        "in_process");
 }
 
-std::unique_ptr<Transport> make_tcp(const CommOptions& o, const CommGroup& group, Store& store, Deadline deadline) {
+std::unique_ptr<Transport> make_tcp(const CommOptions& o, const CommGroup& group, Store& store,
+                                    Deadline deadline) {
   TcpOptions tcp;
   tcp.bind_address = o.bind_address;
   tcp.interface = o.interface;
@@ -85,16 +98,19 @@ std::unique_ptr<Transport> make_tcp(const CommOptions& o, const CommGroup& group
   tcp.port_max = o.port_max;
   tcp.secret = o.secret;
   tcp.streams = o.tcp_streams;
-  return std::make_unique<TcpTransport>(group, connect_mesh(group, store, tcp, deadline));
+  auto transport = std::make_unique<TcpTransport>(group, connect_mesh(group, store, tcp, deadline),
+                                                  o.comm_dtype);
+  if (o.measure_algorithms) transport->measure(setup_call(deadline));
+  return transport;
 }
 
-std::unique_ptr<Transport> make_hierarchical(const CommOptions& o, const CommGroup& group, Store& store,
-                                             Deadline deadline) {
+std::unique_ptr<Transport> make_hierarchical(const CommOptions& o, const CommGroup& group,
+                                             Store& store, Deadline deadline) {
   NodeLayout layout(o.nodes);
   const int node = layout.node_of[static_cast<size_t>(o.rank)];
   const std::vector<int>& members = layout.members[static_cast<size_t>(node)];
   HierarchicalTransport::Parts parts;
-  parts.local = make_shm(part_of(o, members, fmt::format("/node{}", node)), store, deadline);
+  parts.local = make_shm(o, part_of(o, members, fmt::format("/node{}", node)), store, deadline);
   if (members[0] == o.rank) {
     std::vector<int> leaders;
     for (const auto& ranks : layout.members) leaders.push_back(ranks[0]);
@@ -104,22 +120,26 @@ std::unique_ptr<Transport> make_hierarchical(const CommOptions& o, const CommGro
   return std::make_unique<HierarchicalTransport>(group, std::move(layout), std::move(parts));
 }
 
-std::unique_ptr<Transport> make_transport(const CommOptions& o, const CommGroup& group, Store& store,
-                                          Deadline deadline) {
+std::unique_ptr<Transport> make_transport(const CommOptions& o, const CommGroup& group,
+                                          Store& store, Deadline deadline) {
   const size_t num_nodes = std::set<std::string>(o.nodes.begin(), o.nodes.end()).size();
   if (o.size == 1) return make_self_transport();
   switch (o.transport) {
-    case TransportKind::kInProcess: return make_in_process(group, store, deadline);
-    case TransportKind::kTcp: return make_tcp(o, group, store, deadline);
+    case TransportKind::kInProcess:
+      return make_in_process(group, store, deadline);
+    case TransportKind::kTcp:
+      return make_tcp(o, group, store, deadline);
     case TransportKind::kShm:
       if (num_nodes > 1) {
-        throw ConfigError(fmt::format("group {}: shared memory cannot reach over {} nodes; use auto or tcp",
-                                      o.group_name, num_nodes));
+        throw ConfigError(
+            fmt::format("group {}: shared memory cannot reach over {} nodes; use auto or tcp",
+                        o.group_name, num_nodes));
       }
-      return make_shm(group, store, deadline);
-    case TransportKind::kAuto: break;
+      return make_shm(o, group, store, deadline);
+    case TransportKind::kAuto:
+      break;
   }
-  if (num_nodes == 1) return make_shm(group, store, deadline);
+  if (num_nodes == 1) return make_shm(o, group, store, deadline);
   if (num_nodes == static_cast<size_t>(o.size)) return make_tcp(o, group, store, deadline);
   return make_hierarchical(o, group, store, deadline);
 }
@@ -132,11 +152,12 @@ std::unique_ptr<Communicator> make_communicator(const CommOptions& options, Stor
   for (int r = 0; r < o.size; ++r) all[static_cast<size_t>(r)] = r;
   const CommGroup group = part_of(o, all, "");
   auto transport = make_transport(o, group, store, Deadline::after(o.setup_timeout));
-  return std::make_unique<GroupCommunicator>(group, std::move(transport),
-                                             GroupCommunicator::Options{o.timeout, o.check_sequence});
+  return std::make_unique<GroupCommunicator>(
+      group, std::move(transport), GroupCommunicator::Options{o.timeout, o.check_sequence});
 }
 
-CommOptions subgroup_options(const CommOptions& world, const std::string& group_name, const std::vector<int>& ranks) {
+CommOptions subgroup_options(const CommOptions& world, const std::string& group_name,
+                             const std::vector<int>& ranks) {
   const CommOptions all = complete(world);
   const auto own = std::find(ranks.begin(), ranks.end(), world.rank);
   CHECK(own != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()));

@@ -42,9 +42,11 @@ TEST_P(Collectives, GiveTheSums) {
   const auto errors = run_rank_threads(3, options(), [](Communicator& comm) {
     for (const int64_t count : {0, 1, 100, 100000}) {
       std::vector<float> data(static_cast<size_t>(count));
-      for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(comm.rank() + 1) * static_cast<float>(i % 97);
+      for (size_t i = 0; i < data.size(); ++i)
+        data[i] = static_cast<float>(comm.rank() + 1) * static_cast<float>(i % 97);
       comm.all_reduce(data.data(), count, DType::kF32);
-      for (size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], 6.0f * static_cast<float>(i % 97));
+      for (size_t i = 0; i < data.size(); ++i)
+        ASSERT_EQ(data[i], 6.0f * static_cast<float>(i % 97));
     }
     EXPECT_EQ(comm.stats().calls, 4);
     EXPECT_EQ(comm.stats().bytes, 400404);
@@ -114,7 +116,8 @@ TEST_P(Collectives, LateRankIsNamed) {
       throw;
     }
   });
-  for (size_t r : {0, 1}) EXPECT_THAT(errors[r], AllOf(HasSubstr("rank 2 (c cpu 1)"), HasSubstr("all-reduce 2")));
+  for (size_t r : {0, 1})
+    EXPECT_THAT(errors[r], AllOf(HasSubstr("rank 2 (c cpu 1)"), HasSubstr("all-reduce 2")));
 }
 
 TEST_P(Collectives, DifferentCallsAreTold) {
@@ -123,13 +126,15 @@ TEST_P(Collectives, DifferentCallsAreTold) {
     comm.barrier();
     comm.all_reduce(data.data(), comm.rank() == 1 ? 20 : 10, DType::kF32);
   });
-  EXPECT_THAT(errors, Each(AllOf(HasSubstr("all-reduce 2 of 10 F32"), HasSubstr("all-reduce 2 of 20 F32"))));
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("all-reduce 2 of 10 F32"),
+                                 HasSubstr("all-reduce 2 of 20 F32"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Transports, Collectives,
-    testing::Values(Case{"in_process", TransportKind::kInProcess, {}}, Case{"shm", TransportKind::kShm, {}},
-                    Case{"tcp", TransportKind::kTcp, {}}, Case{"hierarchical", TransportKind::kAuto, {"x", "y", "x"}}),
+    testing::Values(Case{"in_process", TransportKind::kInProcess, {}},
+                    Case{"shm", TransportKind::kShm, {}}, Case{"tcp", TransportKind::kTcp, {}},
+                    Case{"hierarchical", TransportKind::kAuto, {"x", "y", "x"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Factory, ChoosesByNode) {
@@ -137,9 +142,10 @@ TEST(Factory, ChoosesByNode) {
     CommOptions options;
     options.nodes = nodes;
     std::string name;
-    const auto errors = run_rank_threads(static_cast<int>(nodes.size()), options, [&](Communicator& comm) {
-      if (comm.rank() == 0) name = comm.transport();
-    });
+    const auto errors =
+        run_rank_threads(static_cast<int>(nodes.size()), options, [&](Communicator& comm) {
+          if (comm.rank() == 0) name = comm.transport();
+        });
     EXPECT_THAT(errors, Each(IsEmpty()));
     return name;
   };
@@ -209,7 +215,8 @@ TEST(ParallelGroupsTest, TwoByTwo) {
       world.size = 4;
       world.transport = TransportKind::kInProcess;
       const int stage = r / 2, column = r % 2;
-      ParallelGroups groups = make_parallel_groups(world, {2 * stage, 2 * stage + 1}, {column, 2 + column}, store);
+      ParallelGroups groups =
+          make_parallel_groups(world, {2 * stage, 2 * stage + 1}, {column, 2 + column}, store);
       int32_t sums[3] = {r, r, r};
       groups.world->all_reduce(&sums[0], 1, DType::kI32);
       groups.tp->all_reduce(&sums[1], 1, DType::kI32);

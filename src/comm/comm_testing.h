@@ -15,7 +15,8 @@ namespace tutti {
 // What each rank's function threw: its message, or nothing.
 using RankErrors = std::vector<std::string>;
 
-// `common` holds everything but the rank and the size. Ranks have their communicator until all have returned.
+// `common` holds everything but the rank and the size. Ranks have their communicator until all have
+// returned.
 inline RankErrors run_rank_threads(int size, const CommOptions& common,
                                    const std::function<void(Communicator&)>& body) {
   InMemoryStore store;

@@ -1,14 +1,16 @@
-// Collectives of one group of ranks. A communicator of size 1 is a real one: no caller asks for the size first.
+// Collectives of one group of ranks. A communicator of size 1 is a real one: no caller asks for the
+// size first.
 //
-// All ranks of a group make the same calls in the same order (debug builds hash the sequence and compare). A call
-// returns when the result is in place, or throws CommError that names the late or dead rank, the collective and the
-// link; after that the communicator is broken and every further call throws the same. Reducing collectives add in rank
-// order and give the same bits on every rank. One calling thread at a time; abort() from any thread.
+// All ranks of a group make the same calls in the same order (debug builds hash the sequence and
+// compare). A call returns when the result is in place, or throws CommError that names the late or
+// dead rank, the collective and the link; after that the communicator is broken and every further
+// call throws the same. Reducing collectives add in rank order and give the same bits on every
+// rank. One calling thread at a time; abort() from any thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,8 +22,8 @@ namespace tutti {
 // What the ranks of a group spent in collectives; for /metrics and the answer's summary.
 struct CommStats {
   int64_t calls = 0;
-  int64_t bytes = 0;        // payload handed in by the caller
-  double seconds = 0.0;     // inside calls, waiting for others included
+  int64_t bytes = 0;     // payload handed in by the caller
+  double seconds = 0.0;  // inside calls, waiting for others included
 };
 
 class Communicator {
@@ -30,10 +32,11 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view transport() const = 0;  // "self", "in_process", "shm", "tcp", "hierarchical", "nccl"
+  virtual std::string_view transport()
+      const = 0;  // "self", "in_process", "shm", "tcp", "hierarchical", "nccl"
 
-  // In place: data[i] = sum over ranks, in rank order. `count` elements of F32, F16, BF16, I32 or I64; half types are
-  // added in float32 and rounded once.
+  // In place: data[i] = sum over ranks, in rank order. `count` elements of F32, F16, BF16, I32 or
+  // I64; half types are added in float32 and rounded once.
   virtual void all_reduce(void* data, int64_t count, DType dtype) = 0;
   // recv holds size() * bytes, in rank order. `send` may be recv + rank * bytes.
   virtual void all_gather(const void* send, void* recv, size_t bytes) = 0;
@@ -42,7 +45,8 @@ class Communicator {
   virtual void broadcast(void* data, size_t bytes, int root) = 0;
   // send and recv hold size() pieces of `bytes`; piece r of send goes to rank r.
   virtual void all_to_all(const void* send, void* recv, size_t bytes) = 0;
-  // One message of up to 64 KiB to a rank may lie unread: send() then returns at once. Larger ones may wait for recv().
+  // One message of up to 64 KiB to a rank may lie unread: send() then returns at once. Larger ones
+  // may wait for recv().
   virtual void send(const void* data, size_t bytes, int to) = 0;
   virtual void recv(void* data, size_t bytes, int from) = 0;
   virtual void barrier() = 0;

@@ -14,12 +14,15 @@ std::string FolderStore::path_of(const std::string& key) const {
   return folder_ + "/" + name;
 }
 
-void FolderStore::set(const std::string& key, const std::string& value) { write_file(path_of(key), value); }
+void FolderStore::set(const std::string& key, const std::string& value) {
+  write_file(path_of(key), value);
+}
 
 std::string FolderStore::get(const std::string& key, Deadline deadline) {
   const std::string path = path_of(key);
   while (!file_exists(path)) {
-    if (deadline.passed()) throw CommError("rendezvous: no '" + path + "' within the deadline; its rank has not come");
+    if (deadline.passed())
+      throw CommError("rendezvous: no '" + path + "' within the deadline; its rank has not come");
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return read_file(path);

@@ -1,5 +1,5 @@
-// A rendezvous in a folder that all ranks see: one file a key. For tests and benchmarks that start their own processes;
-// a cluster uses the head's store. Thread-safe.
+// A rendezvous in a folder that all ranks see: one file a key. For tests and benchmarks that start
+// their own processes; a cluster uses the head's store. Thread-safe.
 #pragma once
 
 #include <string>

@@ -15,8 +15,10 @@ namespace tutti {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
-// Sleeps while `word` is `expected`, at most for `timeout`. May return early: look at the word again.
-inline void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::nanoseconds timeout) {
+// Sleeps while `word` is `expected`, at most for `timeout`. May return early: look at the word
+// again.
+inline void futex_wait(std::atomic<uint32_t>& word, uint32_t expected,
+                       std::chrono::nanoseconds timeout) {
   timespec ts{};
   ts.tv_sec = static_cast<time_t>(timeout.count() / 1'000'000'000);
   ts.tv_nsec = static_cast<long>(timeout.count() % 1'000'000'000);

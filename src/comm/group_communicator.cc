@@ -13,11 +13,20 @@ namespace tutti {
 namespace {
 
 enum class Kind : uint32_t {
-  kAllReduce, kAllGather, kReduceScatter, kBroadcast, kAllToAll, kSend, kRecv, kBarrier, kCount,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kAllToAll,
+  kSend,
+  kRecv,
+  kBarrier,
+  kCount,
 };
 
 constexpr std::array<std::string_view, static_cast<size_t>(Kind::kCount)> kNames = {
-    "all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all", "send", "recv", "barrier"};
+    "all-reduce", "all-gather", "reduce-scatter", "broadcast",
+    "all-to-all", "send",       "recv",           "barrier"};
 
 bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
 
@@ -26,9 +35,9 @@ bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::
 // Travels between ranks as it is when the sequence is checked: all ranks run the same build.
 struct GroupCommunicator::Step {
   Kind kind;
-  DType dtype;    // U8 where the caller counts bytes
+  DType dtype;  // U8 where the caller counts bytes
   int64_t count;
-  int32_t root;   // of a broadcast, -1 otherwise
+  int32_t root;  // of a broadcast, -1 otherwise
   int64_t number = 0;
 
   std::string_view name() const {
@@ -44,9 +53,12 @@ struct GroupCommunicator::Step {
 
 std::string describe(const Call& call) { return fmt::format("{} {}", call.name, call.number); }
 
-double seconds_in(const Call& call) { return std::chrono::duration<double>(Clock::now() - call.start).count(); }
+double seconds_in(const Call& call) {
+  return std::chrono::duration<double>(Clock::now() - call.start).count();
+}
 
-GroupCommunicator::GroupCommunicator(CommGroup group, std::unique_ptr<Transport> transport, Options options)
+GroupCommunicator::GroupCommunicator(CommGroup group, std::unique_ptr<Transport> transport,
+                                     Options options)
     : group_(std::move(group)), transport_(std::move(transport)), options_(options) {
   CHECK(transport_ != nullptr);
   CHECK_EQ(group_.labels.size(), static_cast<size_t>(group_.size));
@@ -65,7 +77,8 @@ void GroupCommunicator::run(const Step& step, const Body& body) {
     throw_broken();
   }
   calls_.fetch_add(1, std::memory_order_relaxed);
-  bytes_.fetch_add(static_cast<int64_t>(dtype_bytes(step.dtype, step.count)), std::memory_order_relaxed);
+  bytes_.fetch_add(static_cast<int64_t>(dtype_bytes(step.dtype, step.count)),
+                   std::memory_order_relaxed);
   nanoseconds_.fetch_add((Clock::now() - start).count(), std::memory_order_relaxed);
 }
 
@@ -120,7 +133,8 @@ void GroupCommunicator::barrier() {
   run({Kind::kBarrier, DType::kU8, 0, -1}, [&](const Call& call) { transport_->barrier(call); });
 }
 
-// Every call is compared, so the first difference is found at the call that differs, before it can wait for ever.
+// Every call is compared, so the first difference is found at the call that differs, before it can
+// wait for ever.
 void GroupCommunicator::compare_with_others(const Call& call, const Step& step) {
   Step mine = step;
   mine.number = call.number;
@@ -139,16 +153,19 @@ void GroupCommunicator::compare_with_peer(const Call& call, const Step& step, in
 }
 
 // The numbers may differ: a send counts on two ranks only.
-void GroupCommunicator::require_same(const Call& call, const Step& mine, const Step& theirs, int peer) {
+void GroupCommunicator::require_same(const Call& call, const Step& mine, const Step& theirs,
+                                     int peer) {
   if (mine.kind == theirs.kind && mine.dtype == theirs.dtype && mine.count == theirs.count &&
       mine.root == theirs.root) {
     return;
   }
-  throw CommError(fmt::format("the ranks disagree in {}: {} calls {}, {} calls {}. All ranks of a group must make the "
-                              "same calls in the same order",
-                              describe(call), group_.label(group_.rank), mine.text(), group_.label(peer),
-                              theirs.text()),
-                  peer);
+  throw CommError(
+      fmt::format(
+          "the ranks disagree in {}: {} calls {}, {} calls {}. All ranks of a group must make the "
+          "same calls in the same order",
+          describe(call), group_.label(group_.rank), mine.text(), group_.label(peer),
+          theirs.text()),
+      peer);
 }
 
 void GroupCommunicator::abort(const std::string& reason) { break_for_good(reason, -1); }

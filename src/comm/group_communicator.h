@@ -1,6 +1,7 @@
-// The communicator that callers hold: one Transport plus what every transport needs. It owns the transport, numbers
-// the calls, checks arguments, keeps the statistics, compares the sequence of calls between ranks when asked to, and
-// after the first error refuses every further call with the same words.
+// The communicator that callers hold: one Transport plus what every transport needs. It owns the
+// transport, numbers the calls, checks arguments, keeps the statistics, compares the sequence of
+// calls between ranks when asked to, and after the first error refuses every further call with the
+// same words.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,8 @@ class GroupCommunicator final : public Communicator {
  public:
   struct Options {
     std::chrono::nanoseconds timeout = std::chrono::seconds(10);
-    bool check_sequence = false;  // every call first compares its kind, size and type with the other ranks
+    bool check_sequence =
+        false;  // every call first compares its kind, size and type with the other ranks
   };
 
   GroupCommunicator(CommGroup group, std::unique_ptr<Transport> transport, Options options);

@@ -11,18 +11,20 @@
 namespace tutti {
 namespace {
 
-// The parts number their ranks differently: an error gets the number that this group's caller knows.
+// The parts number their ranks differently: an error gets the number that this group's caller
+// knows.
 template <typename Body, typename ToRank>
 void with_ranks(const Body& body, const ToRank& to_rank) {
   try {
     body();
   } catch (const CommError& error) {
-    throw CommError(error.what(), error.peer() < 0 ? -1 : to_rank(static_cast<size_t>(error.peer())));
+    throw CommError(error.what(),
+                    error.peer() < 0 ? -1 : to_rank(static_cast<size_t>(error.peer())));
   }
 }
 
-// The later part of a collective waits a little longer than the earlier one, so that the rank that is really missing
-// is named by those who wait for it directly, before others blame them.
+// The later part of a collective waits a little longer than the earlier one, so that the rank that
+// is really missing is named by those who wait for it directly, before others blame them.
 constexpr std::chrono::milliseconds kGrace{250};
 
 Call later(const Call& call, int parts) {
@@ -83,8 +85,8 @@ void HierarchicalTransport::all_reduce(const Call& call, void* data, int64_t cou
   from_float(data, floats_.data(), count, dtype);
 }
 
-void HierarchicalTransport::reduce_scatter(const Call& call, const void* send, void* recv, int64_t count,
-                                           DType dtype) {
+void HierarchicalTransport::reduce_scatter(const Call& call, const void* send, void* recv,
+                                           int64_t count, DType dtype) {
   const size_t piece = dtype_bytes(dtype, count);
   const auto* from = static_cast<const std::byte*>(send);
   std::vector<std::byte> sums(from, from + piece * static_cast<size_t>(group_.size));
@@ -92,18 +94,22 @@ void HierarchicalTransport::reduce_scatter(const Call& call, const void* send, v
   if (piece > 0) std::memcpy(recv, sums.data() + piece * static_cast<size_t>(group_.rank), piece);
 }
 
-void HierarchicalTransport::all_gather(const Call& call, const void* send, void* recv, size_t bytes) {
+void HierarchicalTransport::all_gather(const Call& call, const void* send, void* recv,
+                                       size_t bytes) {
   const size_t block = layout_.most_members() * bytes;
   gathered_.resize(block * layout_.members.size());
   std::byte* own = gathered_.data() + static_cast<size_t>(node_) * block;
   in_node([&](Transport& t) { t.all_gather(call, send, own, bytes); });
-  between_leaders([&](Transport& t) { t.all_gather(later(call, 1), own, gathered_.data(), block); });
-  in_node([&](Transport& t) { t.broadcast(later(call, 2), gathered_.data(), gathered_.size(), 0); });
+  between_leaders(
+      [&](Transport& t) { t.all_gather(later(call, 1), own, gathered_.data(), block); });
+  in_node(
+      [&](Transport& t) { t.broadcast(later(call, 2), gathered_.data(), gathered_.size(), 0); });
   if (bytes == 0) return;
   auto* to = static_cast<std::byte*>(recv);
   for (int r = 0; r < group_.size; ++r) {
     const std::byte* from = gathered_.data() + static_cast<size_t>(node_of(r)) * block;
-    std::memcpy(to + static_cast<size_t>(r) * bytes, from + static_cast<size_t>(local_rank(r)) * bytes, bytes);
+    std::memcpy(to + static_cast<size_t>(r) * bytes,
+                from + static_cast<size_t>(local_rank(r)) * bytes, bytes);
   }
 }
 
@@ -114,7 +120,8 @@ void HierarchicalTransport::broadcast(const Call& call, void* data, size_t bytes
   if (!with_root) in_node([&](Transport& t) { t.broadcast(later(call, 2), data, bytes, 0); });
 }
 
-void HierarchicalTransport::all_to_all(const Call& call, const void* send, void* recv, size_t bytes) {
+void HierarchicalTransport::all_to_all(const Call& call, const void* send, void* recv,
+                                       size_t bytes) {
   parts_.direct->all_to_all(call, send, recv, bytes);
 }
 

@@ -1,7 +1,8 @@
-// Collectives of a group that has several ranks on some of its nodes: shared memory inside a node, TCP between the
-// first ranks of the nodes (the leaders). Sums go rank by rank inside a node and then node by node, in float32 for half
-// types, so they have the same bits on every rank, though not those of a flat group. Messages between two ranks and
-// all-to-all, which have nothing to share, go directly.
+// Collectives of a group that has several ranks on some of its nodes: shared memory inside a node,
+// TCP between the first ranks of the nodes (the leaders). Sums go rank by rank inside a node and
+// then node by node, in float32 for half types, so they have the same bits on every rank, though
+// not those of a flat group. Messages between two ranks and all-to-all, which have nothing to
+// share, go directly.
 #pragma once
 
 #include <memory>
@@ -35,7 +36,8 @@ class HierarchicalTransport final : public Transport {
   std::string_view name() const override { return "hierarchical"; }
   void all_reduce(const Call& call, void* data, int64_t count, DType dtype) override;
   void all_gather(const Call& call, const void* send, void* recv, size_t bytes) override;
-  void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) override;
+  void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count,
+                      DType dtype) override;
   void broadcast(const Call& call, void* data, size_t bytes, int root) override;
   void all_to_all(const Call& call, const void* send, void* recv, size_t bytes) override;
   void send(const Call& call, const void* data, size_t bytes, int to) override;
@@ -59,7 +61,7 @@ class HierarchicalTransport final : public Transport {
   const NodeLayout layout_;
   const int node_;  // this rank's
   Parts parts_;
-  std::vector<float> floats_;       // a sum of halves on its way
+  std::vector<float> floats_;        // a sum of halves on its way
   std::vector<std::byte> gathered_;  // of all nodes, padded to the largest
 };
 

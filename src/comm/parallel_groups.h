@@ -1,5 +1,6 @@
-// The communicators of one rank: with all ranks, with those that share its layers (tensor parallel) and with those
-// that hold the other layers (pipeline parallel). Owned by the worker, used on its thread.
+// The communicators of one rank: with all ranks, with those that share its layers (tensor parallel)
+// and with those that hold the other layers (pipeline parallel). Owned by the worker, used on its
+// thread.
 #pragma once
 
 #include <memory>
@@ -16,8 +17,8 @@ struct ParallelGroups {
   std::unique_ptr<Communicator> pp;
 };
 
-// `world` describes all ranks; `tp_ranks` and `pp_ranks` are the ranks of this rank's two groups, ascending. Every
-// rank of the world calls it.
+// `world` describes all ranks; `tp_ranks` and `pp_ranks` are the ranks of this rank's two groups,
+// ascending. Every rank of the world calls it.
 ParallelGroups make_parallel_groups(const CommOptions& world, const std::vector<int>& tp_ranks,
                                     const std::vector<int>& pp_ranks, Store& store);
 

@@ -17,15 +17,18 @@ namespace {
 constexpr int64_t kBlock = 1024;
 
 #if defined(__x86_64__)
-__attribute__((target("avx,f16c"))) void halves_to_floats_f16c(float* out, const uint16_t* in, int64_t count) {
+__attribute__((target("avx,f16c"))) void halves_to_floats_f16c(float* out, const uint16_t* in,
+                                                               int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+    _mm256_storeu_ps(out + i,
+                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
   }
   for (; i < count; ++i) out[i] = half_to_float(in[i]);
 }
 
-__attribute__((target("avx,f16c"))) void floats_to_halves_f16c(uint16_t* out, const float* in, int64_t count) {
+__attribute__((target("avx,f16c"))) void floats_to_halves_f16c(uint16_t* out, const float* in,
+                                                               int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
@@ -97,8 +100,8 @@ void sum_halves(void* out, const void* const* parts, int num_parts, int64_t coun
 }  // namespace
 
 bool can_reduce(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kI32 ||
-         dtype == DType::kI64;
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
+         dtype == DType::kI32 || dtype == DType::kI64;
 }
 
 void to_float(float* out, const void* in, int64_t count, DType dtype) {
@@ -129,11 +132,15 @@ void from_float(void* out, const float* in, int64_t count, DType dtype) {
 
 void sum_in_order(void* out, const void* const* parts, int num_parts, int64_t count, DType dtype) {
   switch (dtype) {
-    case DType::kF32: return sum<float>(out, parts, num_parts, count);
+    case DType::kF32:
+      return sum<float>(out, parts, num_parts, count);
     // Unsigned: integers wrap on overflow, with the same bits as signed ones.
-    case DType::kI32: return sum<uint32_t>(out, parts, num_parts, count);
-    case DType::kI64: return sum<uint64_t>(out, parts, num_parts, count);
-    default: return sum_halves(out, parts, num_parts, count, dtype);
+    case DType::kI32:
+      return sum<uint32_t>(out, parts, num_parts, count);
+    case DType::kI64:
+      return sum<uint64_t>(out, parts, num_parts, count);
+    default:
+      return sum_halves(out, parts, num_parts, count, dtype);
   }
 }
 

@@ -23,11 +23,11 @@ float through_half(float value, DType dtype) {
 }
 
 TEST(Reduce, HalfRoundsToNearestEven) {
-  EXPECT_EQ(through_half(1.0f + 0x1p-11f, DType::kF16), 1.0f);               // a tie, to even
+  EXPECT_EQ(through_half(1.0f + 0x1p-11f, DType::kF16), 1.0f);  // a tie, to even
   EXPECT_EQ(through_half(1.0f + 3 * 0x1p-11f, DType::kF16), 1.0f + 0x1p-9f);
   EXPECT_EQ(through_half(65519.0f, DType::kF16), 65504.0f);
   EXPECT_TRUE(std::isinf(through_half(65520.0f, DType::kF16)));
-  EXPECT_EQ(through_half(0x1p-24f, DType::kF16), 0x1p-24f);                   // the smallest subnormal
+  EXPECT_EQ(through_half(0x1p-24f, DType::kF16), 0x1p-24f);  // the smallest subnormal
   EXPECT_EQ(through_half(0x1p-25f, DType::kF16), 0.0f);
   EXPECT_EQ(through_half(-1.0f - 0x1p-8f, DType::kBF16), -1.0f);
   EXPECT_EQ(through_half(-1.0f - 3 * 0x1p-8f, DType::kBF16), -1.0f - 0x1p-6f);
@@ -101,7 +101,8 @@ TEST(Reduce, OutMayBeAPart) {
     std::vector<std::vector<int64_t>> data(4, std::vector<int64_t>(3000));
     std::vector<const void*> parts;
     for (int p = 0; p < num_parts; ++p) {
-      for (size_t i = 0; i < 3000; ++i) data[static_cast<size_t>(p)][i] = static_cast<int64_t>(i) * (p + 1);
+      for (size_t i = 0; i < 3000; ++i)
+        data[static_cast<size_t>(p)][i] = static_cast<int64_t>(i) * (p + 1);
       parts.push_back(data[static_cast<size_t>(p)].data());
     }
     std::vector<int64_t>& out = data[static_cast<size_t>(num_parts - 1)];

@@ -13,12 +13,17 @@ class SelfTransport final : public Transport {
  public:
   std::string_view name() const override { return "self"; }
   void all_reduce(const Call&, void*, int64_t, DType) override {}
-  void all_gather(const Call&, const void* send, void* recv, size_t bytes) override { copy(recv, send, bytes); }
-  void reduce_scatter(const Call&, const void* send, void* recv, int64_t count, DType dtype) override {
+  void all_gather(const Call&, const void* send, void* recv, size_t bytes) override {
+    copy(recv, send, bytes);
+  }
+  void reduce_scatter(const Call&, const void* send, void* recv, int64_t count,
+                      DType dtype) override {
     copy(recv, send, dtype_bytes(dtype, count));
   }
   void broadcast(const Call&, void*, size_t, int) override {}
-  void all_to_all(const Call&, const void* send, void* recv, size_t bytes) override { copy(recv, send, bytes); }
+  void all_to_all(const Call&, const void* send, void* recv, size_t bytes) override {
+    copy(recv, send, bytes);
+  }
   // GroupCommunicator refuses messages from a rank to itself, and there is no other.
   void send(const Call&, const void*, size_t, int to) override { CHECK_NE(to, 0); }
   void recv(const Call&, void*, size_t, int from) override { CHECK_NE(from, 0); }
@@ -38,7 +43,8 @@ std::unique_ptr<Transport> make_self_transport() { return std::make_unique<SelfT
 std::unique_ptr<Communicator> make_self_communicator() {
   CommGroup group;
   group.labels = {"rank 0"};
-  return std::make_unique<GroupCommunicator>(std::move(group), make_self_transport(), GroupCommunicator::Options{});
+  return std::make_unique<GroupCommunicator>(std::move(group), make_self_transport(),
+                                             GroupCommunicator::Options{});
 }
 
 }  // namespace tutti

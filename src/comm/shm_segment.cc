@@ -32,14 +32,15 @@ struct Layout {
 };
 
 [[noreturn]] void throw_errno(const char* what, size_t bytes) {
-  throw CommError(fmt::format("shared memory of {} bytes between the ranks of this host: {}: {}", bytes, what,
-                              std::strerror(errno)));
+  throw CommError(fmt::format("shared memory of {} bytes between the ranks of this host: {}: {}",
+                              bytes, what, std::strerror(errno)));
 }
 
 }  // namespace
 
 void SharedCounter::publish(uint32_t new_value) {
-  // Sequentially consistent on both sides: either this thread sees the sleeper, or the sleeper sees the new value.
+  // Sequentially consistent on both sides: either this thread sees the sleeper, or the sleeper sees
+  // the new value.
   value.store(new_value, std::memory_order_seq_cst);
   if (waiters.load(std::memory_order_seq_cst) != 0) futex_wake_all(value);
 }
@@ -71,25 +72,30 @@ std::shared_ptr<ShmSegment> ShmSegment::create(int num_ranks) {
   Fd memfd(::memfd_create("tutti-comm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memfd) throw_errno("memfd_create", bytes);
   if (::ftruncate(memfd.get(), static_cast<off_t>(bytes)) != 0) throw_errno("ftruncate", bytes);
-  if (::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) throw_errno("seal", bytes);
+  if (::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    throw_errno("seal", bytes);
   return map(std::move(memfd), num_ranks);
 }
 
 std::shared_ptr<ShmSegment> ShmSegment::attach(Fd memfd, int num_ranks) {
   const size_t bytes = Layout(num_ranks).total;
-  struct stat info{};
+  struct stat info {};
   if (::fstat(memfd.get(), &info) != 0) throw_errno("fstat", bytes);
   if (static_cast<size_t>(info.st_size) != bytes) {
-    throw CommError(fmt::format("shared memory between the ranks of this host has {} bytes, expected {} for {} ranks: "
-                                "the ranks do not run the same build or disagree on the group's size",
-                                info.st_size, bytes, num_ranks));
+    throw CommError(fmt::format(
+        "shared memory between the ranks of this host has {} bytes, expected {} for {} ranks: "
+        "the ranks do not run the same build or disagree on the group's size",
+        info.st_size, bytes, num_ranks));
   }
   return map(std::move(memfd), num_ranks);
 }
 
-std::shared_ptr<ShmSegment> ShmSegment::create_private(int num_ranks) { return map(Fd(), num_ranks); }
+std::shared_ptr<ShmSegment> ShmSegment::create_private(int num_ranks) {
+  return map(Fd(), num_ranks);
+}
 
-void ShmSegment::set_waiting(int rank, int64_t call, int peer, const SharedCounter& counter, uint32_t target) {
+void ShmSegment::set_waiting(int rank, int64_t call, int peer, const SharedCounter& counter,
+                             uint32_t target) {
   RankLine& own = line(rank);
   own.call.store(call, std::memory_order_relaxed);
   own.wait_target.store(target, std::memory_order_relaxed);
@@ -103,9 +109,14 @@ int ShmSegment::waits_for(int rank) {
   const RankLine& other = line(rank);
   const uint32_t peer = other.waits_for.load(std::memory_order_acquire);
   const uint64_t offset = other.wait_offset.load(std::memory_order_relaxed);
-  if (peer == 0 || peer > static_cast<uint32_t>(num_ranks_) || offset + sizeof(SharedCounter) > bytes_) return -1;
-  const auto* counter = reinterpret_cast<const SharedCounter*>(static_cast<const std::byte*>(base_) + offset);
-  return counter->reached(other.wait_target.load(std::memory_order_relaxed)) ? -1 : static_cast<int>(peer) - 1;
+  if (peer == 0 || peer > static_cast<uint32_t>(num_ranks_) ||
+      offset + sizeof(SharedCounter) > bytes_)
+    return -1;
+  const auto* counter =
+      reinterpret_cast<const SharedCounter*>(static_cast<const std::byte*>(base_) + offset);
+  return counter->reached(other.wait_target.load(std::memory_order_relaxed))
+             ? -1
+             : static_cast<int>(peer) - 1;
 }
 
 void ShmSegment::fail(const std::string& text, int peer) {

@@ -1,11 +1,13 @@
-// The memory that the ranks of one host share: a line of counters for each rank, two slots for each rank's part of a
-// collective, and a channel for each ordered pair of ranks. Processes share it as a memfd, threads as a plain map; it
-// has no name and is gone with its last user. Pages that nobody touched cost nothing, so the slots may be large.
+// The memory that the ranks of one host share: a line of counters for each rank, two slots for each
+// rank's part of a collective, and a channel for each ordered pair of ranks. Processes share it as
+// a memfd, threads as a plain map; it has no name and is gone with its last user. Pages that nobody
+// touched cost nothing, so the slots may be large.
 //
-//   | header, failure | RankLine x n | Channel x n*n | slots: n x 2 x kSlotBytes | channel slots: n*n x 2 x kChannelBytes |
+//   | failure | RankLine x n | Channel x n*n | slots n x 2 x 1 MiB | channel slots n*n x 2 x 256 KiB |
 //
-// Owners: rank r alone writes line(r).step and slot(r, .); of channel(a, b) rank a writes `sent` and the slots, rank b
-// writes `taken`. `waiters` of a counter are written by those who sleep on it.
+// Owners: rank r alone writes line(r).step and slot(r, .); of channel(a, b) rank a writes `sent`
+// and the slots, rank b writes `taken`. `waiters` of a counter are written by those who sleep on
+// it.
 #pragma once
 
 #include <atomic>
@@ -32,10 +34,10 @@ struct alignas(128) SharedCounter {
 };
 
 struct RankLine {
-  SharedCounter step;                 // steps of collectives begun, see shm_transport.cc
-  std::atomic<uint32_t> left;         // this rank has destroyed its communicator
-  // What it sleeps on, for the errors of others: its call, the rank + 1 (0: it does not sleep), and the counter, by
-  // its place in the segment, with the value that it waits for.
+  SharedCounter step;          // steps of collectives begun, see shm_transport.cc
+  std::atomic<uint32_t> left;  // this rank has destroyed its communicator
+  // What it sleeps on, for the errors of others: its call, the rank + 1 (0: it does not sleep), and
+  // the counter, by its place in the segment, with the value that it waits for.
   std::atomic<int64_t> call;
   std::atomic<uint32_t> waits_for;
   std::atomic<uint32_t> wait_target;
@@ -43,8 +45,8 @@ struct RankLine {
 };
 
 struct Channel {
-  SharedCounter sent;    // chunks written by the sender
-  SharedCounter taken;   // chunks read by the receiver
+  SharedCounter sent;   // chunks written by the sender
+  SharedCounter taken;  // chunks read by the receiver
 };
 
 // The first error of the group, for all others to repeat.
@@ -77,7 +79,8 @@ class ShmSegment {
     return slots_ + (static_cast<size_t>(rank) * 2 + (step & 1)) * kSlotBytes;
   }
   std::byte* channel_slot(int from, int to, uint32_t chunk) {
-    return channel_slots_ + (static_cast<size_t>(from * num_ranks_ + to) * 2 + (chunk & 1)) * kChannelBytes;
+    return channel_slots_ +
+           (static_cast<size_t>(from * num_ranks_ + to) * 2 + (chunk & 1)) * kChannelBytes;
   }
 
   void set_waiting(int rank, int64_t call, int peer, const SharedCounter& counter, uint32_t target);
@@ -87,7 +90,9 @@ class ShmSegment {
 
   // The first failure stays; wakes every sleeper.
   void fail(const std::string& text, int peer);
-  bool failed() const { return failure_->state.load(std::memory_order_acquire) == SharedFailure::kSet; }
+  bool failed() const {
+    return failure_->state.load(std::memory_order_acquire) == SharedFailure::kSet;
+  }
   std::string failure_text() const { return failure_->text; }
   int failure_peer() const { return failure_->peer; }
   void wake_all();

@@ -29,8 +29,8 @@ struct ShmHello {
 };
 
 [[noreturn]] void throw_errno(const char* what) {
-  throw CommError(fmt::format("setting up shared memory between the ranks of this host: {}: {}", what,
-                              std::strerror(errno)));
+  throw CommError(fmt::format("setting up shared memory between the ranks of this host: {}: {}",
+                              what, std::strerror(errno)));
 }
 
 std::string to_hex(const Token& token) {
@@ -49,7 +49,8 @@ Token from_hex(const std::string& hex) {
 
 Token random_token() {
   Token token;
-  if (RAND_bytes(token.data(), static_cast<int>(token.size())) != 1) throw CommError("no random bytes from OpenSSL");
+  if (RAND_bytes(token.data(), static_cast<int>(token.size())) != 1)
+    throw CommError("no random bytes from OpenSSL");
   return token;
 }
 
@@ -86,10 +87,12 @@ void send_with_fds(int socket, const void* data, size_t bytes, const std::vector
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
   std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-  if (::sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) throw_errno("sendmsg");
+  if (::sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes))
+    throw_errno("sendmsg");
 }
 
-// The descriptors that came with exactly `bytes` bytes; nothing when the message is another one or the peer left.
+// The descriptors that came with exactly `bytes` bytes; nothing when the message is another one or
+// the peer left.
 std::vector<Fd> receive_with_fds(int socket, void* data, size_t bytes, size_t num_fds) {
   iovec part{data, bytes};
   std::vector<char> control(CMSG_SPACE(num_fds * sizeof(int)));
@@ -100,7 +103,8 @@ std::vector<Fd> receive_with_fds(int socket, void* data, size_t bytes, size_t nu
   message.msg_controllen = control.size();
   const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   std::vector<Fd> fds;
-  for (cmsghdr* h = CMSG_FIRSTHDR(&message); got >= 0 && h != nullptr; h = CMSG_NXTHDR(&message, h)) {
+  for (cmsghdr* h = CMSG_FIRSTHDR(&message); got >= 0 && h != nullptr;
+       h = CMSG_NXTHDR(&message, h)) {
     if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
     std::vector<int> raw((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
     std::memcpy(raw.data(), CMSG_DATA(h), raw.size() * sizeof(int));
@@ -124,7 +128,8 @@ Lifeline make_lifeline() {
 std::string missing_ranks(const CommGroup& group, const std::vector<Fd>& lifelines) {
   std::string missing;
   for (int r = 0; r < group.size; ++r) {
-    if (!lifelines[static_cast<size_t>(r)]) missing += (missing.empty() ? "" : ", ") + group.label(r);
+    if (!lifelines[static_cast<size_t>(r)])
+      missing += (missing.empty() ? "" : ", ") + group.label(r);
   }
   return missing;
 }
@@ -133,8 +138,8 @@ std::string missing_ranks(const CommGroup& group, const std::vector<Fd>& lifelin
 bool is_one_of_us(int socket, const ShmHello& hello, const Token& token, int size) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid() &&
-         hello.magic == kMagic && hello.rank > 0 && hello.rank < size &&
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         peer.uid == ::geteuid() && hello.magic == kMagic && hello.rank > 0 && hello.rank < size &&
          CRYPTO_memcmp(hello.token.data(), token.data(), kTokenBytes) == 0;
 }
 
@@ -145,7 +150,8 @@ ShmLink host_segment(const CommGroup& group, Store& store, Deadline deadline) {
   if (!listener) throw_errno("socket");
   sockaddr_un address;
   const socklen_t length = abstract_address("tutti-" + to_hex(name), address);
-  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) throw_errno("bind");
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+    throw_errno("bind");
   if (::listen(listener.get(), group.size) != 0) throw_errno("listen");
   store.set(group.key() + "/shm", to_hex(name) + to_hex(token));
 
@@ -158,8 +164,9 @@ ShmLink host_segment(const CommGroup& group, Store& store, Deadline deadline) {
   std::vector<Fd> sockets;
   while (sockets.size() + 1 < static_cast<size_t>(group.size)) {
     if (!wait_readable(listener.get(), deadline)) {
-      throw CommError(fmt::format("shared memory between the ranks of this host: {} did not come within the deadline",
-                                  missing_ranks(group, link.lifelines)));
+      throw CommError(fmt::format(
+          "shared memory between the ranks of this host: {} did not come within the deadline",
+          missing_ranks(group, link.lifelines)));
     }
     Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     ShmHello hello{};
@@ -168,7 +175,9 @@ ShmLink host_segment(const CommGroup& group, Store& store, Deadline deadline) {
     std::vector<Fd> fds = receive_with_fds(socket.get(), &hello, sizeof hello, 1);
     if (fds.empty() || !is_one_of_us(socket.get(), hello, token, group.size)) continue;
     Fd& lifeline = link.lifelines[static_cast<size_t>(hello.rank)];
-    if (lifeline) throw CommError(fmt::format("two processes say that they are {}", group.label(hello.rank)), hello.rank);
+    if (lifeline)
+      throw CommError(fmt::format("two processes say that they are {}", group.label(hello.rank)),
+                      hello.rank);
     lifeline = std::move(fds[0]);
     sockets.push_back(std::move(socket));
   }
@@ -186,9 +195,11 @@ ShmLink join_segment(const CommGroup& group, Store& store, Deadline deadline) {
   sockaddr_un address;
   const socklen_t length = abstract_address("tutti-" + name, address);
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    throw CommError(fmt::format("shared memory with {}: connect: {}. Both must run in one network namespace; ranks that "
+    throw CommError(fmt::format("shared memory with {}: connect: {}. Both must run in one network "
+                                "namespace; ranks that "
                                 "do not are two nodes",
-                                group.label(0), std::strerror(errno)), 0);
+                                group.label(0), std::strerror(errno)),
+                    0);
   }
   ShmLink link;
   Lifeline own = make_lifeline();
@@ -196,24 +207,33 @@ ShmLink join_segment(const CommGroup& group, Store& store, Deadline deadline) {
   const ShmHello hello{kMagic, group.rank, from_hex(found.substr(name.size()))};
   send_with_fds(socket.get(), &hello, sizeof hello, {own.reading.get()});
   if (!wait_readable(socket.get(), deadline)) {
-    throw CommError(fmt::format("shared memory between the ranks of this host: {} did not answer within the deadline "
-                                "(it waits for all {} ranks)", group.label(0), group.size), 0);
+    throw CommError(
+        fmt::format(
+            "shared memory between the ranks of this host: {} did not answer within the deadline "
+            "(it waits for all {} ranks)",
+            group.label(0), group.size),
+        0);
   }
   uint32_t magic = 0;
-  std::vector<Fd> fds = receive_with_fds(socket.get(), &magic, sizeof magic, static_cast<size_t>(group.size) + 1);
+  std::vector<Fd> fds =
+      receive_with_fds(socket.get(), &magic, sizeof magic, static_cast<size_t>(group.size) + 1);
   if (fds.empty() || magic != kMagic) {
-    throw CommError(fmt::format("shared memory between the ranks of this host: {} gave up or refused us",
-                                group.label(0)), 0);
+    throw CommError(
+        fmt::format("shared memory between the ranks of this host: {} gave up or refused us",
+                    group.label(0)),
+        0);
   }
   link.segment = ShmSegment::attach(std::move(fds[0]), group.size);
-  for (size_t r = 0; r < static_cast<size_t>(group.size); ++r) link.lifelines.push_back(std::move(fds[r + 1]));
+  for (size_t r = 0; r < static_cast<size_t>(group.size); ++r)
+    link.lifelines.push_back(std::move(fds[r + 1]));
   return link;
 }
 
 }  // namespace
 
 ShmLink share_between_processes(const CommGroup& group, Store& store, Deadline deadline) {
-  return group.rank == 0 ? host_segment(group, store, deadline) : join_segment(group, store, deadline);
+  return group.rank == 0 ? host_segment(group, store, deadline)
+                         : join_segment(group, store, deadline);
 }
 
 ShmLink share_between_threads(const CommGroup& group, InMemoryStore& store, Deadline deadline) {

@@ -1,10 +1,11 @@
-// How the ranks of one host come to share a segment. Called once by each rank, on the thread that makes its
-// communicator; waits for the others until the deadline.
+// How the ranks of one host come to share a segment. Called once by each rank, on the thread that
+// makes its communicator; waits for the others until the deadline.
 //
-// Processes: rank 0 makes the segment and listens on an abstract Unix socket whose random name and token it puts into
-// the store. Each rank connects, proves user and token, and hands over the reading end of its lifeline: a pipe whose
-// writing end it alone keeps open, so that the kernel tells everyone when its process is gone. Rank 0 answers with the
-// memory and all lifelines. Threads: rank 0 shares the segment through the store of their process.
+// Processes: rank 0 makes the segment and listens on an abstract Unix socket whose random name and
+// token it puts into the store. Each rank connects, proves user and token, and hands over the
+// reading end of its lifeline: a pipe whose writing end it alone keeps open, so that the kernel
+// tells everyone when its process is gone. Rank 0 answers with the memory and all lifelines.
+// Threads: rank 0 shares the segment through the store of their process.
 #pragma once
 
 #include <memory>

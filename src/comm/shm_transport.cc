@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/futex.h"
 #include "comm/reduce.h"
 #include "comm/slices.h"
@@ -15,8 +16,9 @@ namespace tutti {
 namespace {
 
 constexpr size_t kSlotBytes = ShmSegment::kSlotBytes;
-// Up to here every rank sums everything (one exchange); beyond, each sums its slice and passes it on (two exchanges).
+// Before measuring: below this every rank sums everything.
 constexpr size_t kOneShotBytes = size_t{64} << 10;
+constexpr std::chrono::milliseconds kMeasureTime{40};
 // How long a sleeper waits before it looks whether everyone is alive.
 constexpr std::chrono::nanoseconds kAliveCheck = std::chrono::milliseconds(20);
 
@@ -31,6 +33,7 @@ ShmTransport::ShmTransport(CommGroup group, ShmLink link, std::string_view name)
       link_(std::move(link)),
       segment_(link_.segment.get()),
       name_(name),
+      table_(kOneShotBytes),
       parts_(static_cast<size_t>(group_.size)),
       sent_(static_cast<size_t>(group_.size)),
       received_(static_cast<size_t>(group_.size)) {
@@ -42,6 +45,20 @@ ShmTransport::ShmTransport(CommGroup group, ShmLink link, std::string_view name)
 ShmTransport::~ShmTransport() {
   segment_->line(group_.rank).left.store(1, std::memory_order_release);
   segment_->wake_all();
+}
+
+void ShmTransport::measure(const Call& call) {
+  std::vector<float> data(kSlotBytes / sizeof(float));
+  SumTrial trial;
+  trial.run = [&](SumWay way, size_t bytes) {
+    auto* begin = reinterpret_cast<std::byte*>(data.data());
+    const auto count = static_cast<int64_t>(bytes / sizeof(float));
+    way == SumWay::kOneShot ? one_shot(call, begin, count, DType::kF32)
+                            : two_shot(call, begin, count, DType::kF32);
+  };
+  trial.slowest = [&](double seconds) { return slowest_of(*this, call, group_.size, seconds); };
+  measure_algorithms(table_, trial, kSlotBytes, kMeasureTime);
+  log::debug(fmt::format("group {} over {}: {}", group_.name, name_, table_.text()));
 }
 
 uint32_t ShmTransport::begin_step(const Call& call) {
@@ -63,7 +80,7 @@ void ShmTransport::all_reduce(const Call& call, void* data, int64_t count, DType
   for (int64_t begin = 0; begin < count; begin += per_step) {
     const int64_t n = std::min(per_step, count - begin);
     std::byte* chunk = bytes + static_cast<size_t>(begin) * element;
-    if (static_cast<size_t>(n) * element <= kOneShotBytes) {
+    if (table_.choose(static_cast<size_t>(n) * element) == SumWay::kOneShot) {
       one_shot(call, chunk, n, dtype);
     } else {
       two_shot(call, chunk, n, dtype);
@@ -94,7 +111,8 @@ void ShmTransport::two_shot(const Call& call, std::byte* data, int64_t count, DT
   publish(scatter);
   for (int r = 0; r < group_.size; ++r) {
     if (r != group_.rank) wait_step(call, r, scatter);
-    parts_[static_cast<size_t>(r)] = (r == group_.rank ? data : segment_->slot(r, scatter)) + offset(own);
+    parts_[static_cast<size_t>(r)] =
+        (r == group_.rank ? data : segment_->slot(r, scatter)) + offset(own);
   }
 
   const uint32_t gather = begin_step(call);
@@ -127,7 +145,8 @@ void ShmTransport::all_gather(const Call& call, const void* send, void* recv, si
   }
 }
 
-void ShmTransport::reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) {
+void ShmTransport::reduce_scatter(const Call& call, const void* send, void* recv, int64_t count,
+                                  DType dtype) {
   const auto* from = static_cast<const std::byte*>(send);
   auto* to = static_cast<std::byte*>(recv);
   const size_t element = dtype_bytes(dtype, 1);
@@ -189,7 +208,8 @@ void ShmTransport::all_to_all(const Call& call, const void* send, void* recv, si
     for (int r = 0; r < group_.size; ++r) {
       if (r == group_.rank) continue;
       wait_step(call, r, step);
-      std::memcpy(to + static_cast<size_t>(r) * bytes + begin, segment_->slot(r, step) + own * range, n);
+      std::memcpy(to + static_cast<size_t>(r) * bytes + begin,
+                  segment_->slot(r, step) + own * range, n);
     }
   }
 }
@@ -227,7 +247,8 @@ void ShmTransport::recv(const Call& call, void* data, size_t bytes, int from) {
 
 void ShmTransport::abort(const std::string& reason, int peer) { segment_->fail(reason, peer); }
 
-// ---------------------------------------------------------------------------------------------------- waiting
+// ----------------------------------------------------------------------------------------------------
+// waiting
 
 void ShmTransport::wait(const Call& call, int peer, SharedCounter& counter, uint32_t target) {
   if (group_.spin.count() > 0) {
@@ -242,13 +263,15 @@ void ShmTransport::wait(const Call& call, int peer, SharedCounter& counter, uint
   sleep_until(call, peer, counter, target);
 }
 
-void ShmTransport::sleep_until(const Call& call, int peer, SharedCounter& counter, uint32_t target) {
+void ShmTransport::sleep_until(const Call& call, int peer, SharedCounter& counter,
+                               uint32_t target) {
   segment_->set_waiting(group_.rank, call.number, peer, counter, target);
   for (;;) {
     counter.waiters.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = counter.value.load(std::memory_order_seq_cst);
     if (static_cast<int32_t>(seen - target) < 0 && !segment_->failed()) {
-      futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(call.deadline.left(), kAliveCheck));
+      futex_wait(counter.value, seen,
+                 std::min<std::chrono::nanoseconds>(call.deadline.left(), kAliveCheck));
     }
     counter.waiters.fetch_sub(1, std::memory_order_relaxed);
     if (counter.reached(target)) break;
@@ -257,23 +280,27 @@ void ShmTransport::sleep_until(const Call& call, int peer, SharedCounter& counte
   segment_->clear_waiting(group_.rank);
 }
 
-// Throws when the group cannot go on: another rank said so, one is gone, or the deadline has passed.
-void ShmTransport::check_group(const Call& call, int peer, const SharedCounter& counter, uint32_t target) {
+// Throws when the group cannot go on: another rank said so, one is gone, or the deadline has
+// passed.
+void ShmTransport::check_group(const Call& call, int peer, const SharedCounter& counter,
+                               uint32_t target) {
   if (segment_->failed()) throw CommError(segment_->failure_text(), segment_->failure_peer());
   if (!lifelines_.empty() && ::poll(lifelines_.data(), lifelines_.size(), 0) > 0) {
     for (int r = 0; r < group_.size; ++r) {
       if ((lifelines_[static_cast<size_t>(r)].revents & (POLLHUP | POLLERR)) == 0) continue;
       if (segment_->line(r).left.load(std::memory_order_acquire) != 0) continue;
-      throw CommError(fmt::format("{}: its process ended (killed or crashed) while {} waited in {} over {}",
-                                  group_.label(r), group_.label(group_.rank), describe(call), name_),
-                      r);
+      throw CommError(
+          fmt::format("{}: its process ended (killed or crashed) while {} waited in {} over {}",
+                      group_.label(r), group_.label(group_.rank), describe(call), name_),
+          r);
     }
   }
   // What a rank wrote before it left still counts.
   if (segment_->line(peer).left.load(std::memory_order_acquire) != 0 && !counter.reached(target)) {
-    throw CommError(fmt::format("{}: left the group while {} waited for it in {} over {}", group_.label(peer),
-                                group_.label(group_.rank), describe(call), name_),
-                    peer);
+    throw CommError(
+        fmt::format("{}: left the group while {} waited for it in {} over {}", group_.label(peer),
+                    group_.label(group_.rank), describe(call), name_),
+        peer);
   }
   if (!call.deadline.passed() || counter.reached(target)) return;
   // A late rank may itself wait for another: the one at the end of the chain is at fault.
@@ -288,9 +315,12 @@ void ShmTransport::check_group(const Call& call, int peer, const SharedCounter& 
 
 std::string ShmTransport::late_text(const Call& call, int culprit) {
   const int64_t last = segment_->line(culprit).call.load(std::memory_order_relaxed);
-  const std::string where = last > 0 ? fmt::format("it last waited in its call {}", last) : "it has not waited yet";
-  return fmt::format("{}: late, nothing from it for {:.1f} s in {} over {}; its process is there but stopped or busy ({})",
-                     group_.label(culprit), seconds_in(call), describe(call), name_, where);
+  const std::string where =
+      last > 0 ? fmt::format("it last waited in its call {}", last) : "it has not waited yet";
+  return fmt::format(
+      "{}: late, nothing from it for {:.1f} s in {} over {}; its process is there but stopped or "
+      "busy ({})",
+      group_.label(culprit), seconds_in(call), describe(call), name_, where);
 }
 
 }  // namespace tutti

@@ -1,9 +1,11 @@
-// Collectives over a segment that the ranks of one host share, be they processes ("shm") or threads ("in_process").
+// Collectives over a segment that the ranks of one host share, be they processes ("shm") or threads
+// ("in_process").
 //
-// Every collective is a row of steps. In step s a rank writes its part into its slot of parity s, publishes s, and
-// reads the slots of the ranks it needs once they have published s. A rank publishes s only after it has read all of
-// s - 1; so a slot may be written again (step s + 2) as soon as everyone has published s + 1, which a rank checks
-// before it writes. No step waits twice, and there is no closing barrier.
+// Every collective is a row of steps. In step s a rank writes its part into its slot of parity s,
+// publishes s, and reads the slots of the ranks it needs once they have published s. A rank
+// publishes s only after it has read all of s - 1; so a slot may be written again (step s + 2) as
+// soon as everyone has published s + 1, which a rank checks before it writes. No step waits twice,
+// and there is no closing barrier.
 #pragma once
 
 #include <poll.h>
@@ -11,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/algorithm_table.h"
 #include "comm/shm_setup.h"
 #include "comm/transport.h"
 
@@ -20,11 +23,14 @@ class ShmTransport final : public Transport {
  public:
   ShmTransport(CommGroup group, ShmLink link, std::string_view name);
   ~ShmTransport() override;
+  // Fills the table of sums; every rank calls it.
+  void measure(const Call& call);
 
   std::string_view name() const override { return name_; }
   void all_reduce(const Call& call, void* data, int64_t count, DType dtype) override;
   void all_gather(const Call& call, const void* send, void* recv, size_t bytes) override;
-  void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) override;
+  void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count,
+                      DType dtype) override;
   void broadcast(const Call& call, void* data, size_t bytes, int root) override;
   void all_to_all(const Call& call, const void* send, void* recv, size_t bytes) override;
   void send(const Call& call, const void* data, size_t bytes, int to) override;
@@ -53,6 +59,7 @@ class ShmTransport final : public Transport {
   ShmLink link_;
   ShmSegment* const segment_;
   const std::string_view name_;
+  AlgorithmTable table_;
   std::vector<pollfd> lifelines_;
   std::vector<const void*> parts_;  // of the sum in hand, by rank
   uint32_t step_ = 0;               // the last step begun

@@ -11,7 +11,8 @@ struct Slice {
   int64_t count;
 };
 
-// A slice begins on a multiple of this many elements: on a cache line, and on a block of the codecs.
+// A slice begins on a multiple of this many elements: on a cache line, and on a block of the
+// codecs.
 constexpr int64_t kSliceElements = 64;
 
 // The part of `count` elements that rank r of n sums; may be empty for the last ranks.

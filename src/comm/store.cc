@@ -14,7 +14,9 @@ void InMemoryStore::set(const std::string& key, const std::string& value) {
   changed_.notify_all();
 }
 
-std::string InMemoryStore::get(const std::string& key, Deadline deadline) { return wait(values_, key, deadline); }
+std::string InMemoryStore::get(const std::string& key, Deadline deadline) {
+  return wait(values_, key, deadline);
+}
 
 void InMemoryStore::share(const std::string& key, std::shared_ptr<void> object) {
   {
@@ -29,7 +31,8 @@ std::shared_ptr<void> InMemoryStore::shared(const std::string& key, Deadline dea
 }
 
 template <typename Value>
-Value InMemoryStore::wait(const std::map<std::string, Value>& values, const std::string& key, Deadline deadline) {
+Value InMemoryStore::wait(const std::map<std::string, Value>& values, const std::string& key,
+                          Deadline deadline) {
   const auto start = Clock::now();
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -38,7 +41,8 @@ Value InMemoryStore::wait(const std::map<std::string, Value>& values, const std:
     const auto left = deadline.left();
     if (left.count() == 0) {
       const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-      throw CommError(fmt::format("rendezvous: '{}' was not set within {:.1f} s; its rank has not come", key, waited));
+      throw CommError(fmt::format(
+          "rendezvous: '{}' was not set within {:.1f} s; its rank has not come", key, waited));
     }
     changed_.wait_for(lock, left);
   }

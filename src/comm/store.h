@@ -1,5 +1,5 @@
-// Rendezvous: a small map that all ranks of a cluster can write and wait on, used to set up communicators (addresses,
-// shared-memory names, NCCL ids) and for nothing else. Thread-safe.
+// Rendezvous: a small map that all ranks of a cluster can write and wait on, used to set up
+// communicators (addresses, shared-memory names, NCCL ids) and for nothing else. Thread-safe.
 #pragma once
 
 #include <condition_variable>

@@ -23,7 +23,8 @@ constexpr size_t kMaxStrangers = 256;
 template <typename Message>
 void send_message(int socket, const Message& message, const std::string& who) {
   // A fresh connection's send buffer holds far more than one of these.
-  if (::send(socket, &message, sizeof message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof message)) {
+  if (::send(socket, &message, sizeof message, MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof message)) {
     throw CommError(fmt::format("{}: handshake: {}", who, std::strerror(errno)));
   }
 }
@@ -34,9 +35,11 @@ Message receive_message(int socket, const std::string& who, Deadline deadline) {
   size_t done = 0;
   while (done < sizeof message) {
     if (!wait_for_events(socket, POLLIN, deadline)) {
-      throw CommError(fmt::format("{}: connected, but no answer in the handshake within the deadline", who));
+      throw CommError(
+          fmt::format("{}: connected, but no answer in the handshake within the deadline", who));
     }
-    const ssize_t got = ::recv(socket, reinterpret_cast<char*>(&message) + done, sizeof message - done, 0);
+    const ssize_t got =
+        ::recv(socket, reinterpret_cast<char*>(&message) + done, sizeof message - done, 0);
     if (got == 0) throw CommError(fmt::format("{}: closed the connection in the handshake", who));
     if (got < 0 && errno != EAGAIN && errno != EINTR) {
       throw CommError(fmt::format("{}: handshake: {}", who, std::strerror(errno)));
@@ -58,18 +61,24 @@ struct Stranger {
 class MeshBuilder {
  public:
   MeshBuilder(const CommGroup& group, Store& store, const TcpOptions& options, Deadline deadline)
-      : group_(group), store_(store), options_(options), deadline_(deadline), peers_(static_cast<size_t>(group.size)) {
+      : group_(group),
+        store_(store),
+        options_(options),
+        deadline_(deadline),
+        peers_(static_cast<size_t>(group.size)) {
     for (TcpPeer& peer : peers_) peer.streams.resize(static_cast<size_t>(options.streams));
     self_.epoch = group.epoch;
     self_.size = group.size;
-    std::copy_n(group.name.data(), std::min(group.name.size(), self_.group.size()), self_.group.data());
+    std::copy_n(group.name.data(), std::min(group.name.size(), self_.group.size()),
+                self_.group.data());
   }
 
   std::vector<TcpPeer> build() {
     const std::string host =
         options_.interface.empty() ? options_.bind_address : interface_address(options_.interface);
     const int per_pair = options_.streams + 1;
-    Fd listener = listen_on(host, options_.port_min, options_.port_max, group_.size * per_pair + 16);
+    Fd listener =
+        listen_on(host, options_.port_min, options_.port_max, group_.size * per_pair + 16);
     store_.set(key_of(group_.rank), SocketAddress::local_of(listener.get()).text());
     // Down first: rank 0 only accepts, so by induction everyone's connections down are answered.
     for (int r = 0; r < group_.rank; ++r) connect_down(r);
@@ -93,7 +102,9 @@ class MeshBuilder {
   void connect_down(int rank) {
     const std::string text = store_.get(key_of(rank), deadline_);
     const auto address = SocketAddress::parse_with_port(text);
-    if (!address) throw CommError(fmt::format("{}: '{}' in the store is not an address", group_.label(rank), text));
+    if (!address)
+      throw CommError(
+          fmt::format("{}: '{}' in the store is not an address", group_.label(rank), text));
     for (int stream = kControlStream; stream < options_.streams; ++stream) {
       Fd socket = connect_to(*address, group_.label(rank), deadline_);
       introduce(socket.get(), rank, stream, address->text());
@@ -117,24 +128,29 @@ class MeshBuilder {
     send_message(socket, hello, who);
     const auto welcome = receive_message<TcpWelcome>(socket, who, deadline_);
     if (welcome.verdict != TcpVerdict::kWelcome) {
-      throw CommError(fmt::format("{}: refused us: {}", who,
-                                  verdict_text(welcome.verdict, hello, welcome.epoch, welcome.version)), rank);
+      throw CommError(
+          fmt::format("{}: refused us: {}", who,
+                      verdict_text(welcome.verdict, hello, welcome.epoch, welcome.version)),
+          rank);
     }
     if (!equal_tags(welcome.tag, acceptor_tag(options_.secret, hello, challenge.nonce))) {
-      throw CommError(fmt::format("{}: {}", who, verdict_text(TcpVerdict::kSecret, hello, 0, 0)), rank);
+      throw CommError(fmt::format("{}: {}", who, verdict_text(TcpVerdict::kSecret, hello, 0, 0)),
+                      rank);
     }
   }
 
-  // Waits for connections from above and for what they say, and moves each on as far as it goes. A connection that
-  // says nothing holds up no other.
+  // Waits for connections from above and for what they say, and moves each on as far as it goes. A
+  // connection that says nothing holds up no other.
   void accept_some(int listener) {
     std::vector<pollfd> entries{{listener, POLLIN, 0}};
     for (const Stranger& s : strangers_) entries.push_back({s.socket.get(), POLLIN, 0});
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_.left()).count();
     if (left == 0) {
-      throw CommError(fmt::format("{}: did not connect within the deadline", missing_ranks()), first_missing());
+      throw CommError(fmt::format("{}: did not connect within the deadline", missing_ranks()),
+                      first_missing());
     }
-    const int ready = ::poll(entries.data(), entries.size(), static_cast<int>(std::min<int64_t>(left, 1000)));
+    const int ready =
+        ::poll(entries.data(), entries.size(), static_cast<int>(std::min<int64_t>(left, 1000)));
     if (ready < 0 && errno != EINTR) throw CommError(fmt::format("poll: {}", std::strerror(errno)));
     for (Stranger& s : strangers_) {
       if (!read_hello(s)) s.socket.reset();
@@ -149,8 +165,8 @@ class MeshBuilder {
     tune_socket(socket.get());
     Stranger stranger{std::move(socket), {}, {}, 0, Deadline::after(kHelloTime)};
     stranger.challenge.nonce = random_nonce();
-    if (::send(stranger.socket.get(), &stranger.challenge, sizeof stranger.challenge, MSG_NOSIGNAL) ==
-        static_cast<ssize_t>(sizeof stranger.challenge)) {
+    if (::send(stranger.socket.get(), &stranger.challenge, sizeof stranger.challenge,
+               MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof stranger.challenge)) {
       strangers_.push_back(std::move(stranger));
     }
   }
@@ -174,7 +190,8 @@ class MeshBuilder {
     welcome.epoch = self_.epoch;
     welcome.verdict = judge(s.hello, expected, options_.secret, s.challenge.nonce);
     const bool known_stream = s.hello.stream >= kControlStream && s.hello.stream < options_.streams;
-    if (welcome.verdict == TcpVerdict::kWelcome && (!known_stream || slot(s.hello.from, s.hello.stream))) {
+    if (welcome.verdict == TcpVerdict::kWelcome &&
+        (!known_stream || slot(s.hello.from, s.hello.stream))) {
       welcome.verdict = TcpVerdict::kRank;
     }
     if (welcome.verdict == TcpVerdict::kWelcome) {
@@ -184,8 +201,9 @@ class MeshBuilder {
       --missing_;
       return;
     }
-    log::warning("refused a connection from {} to group {}: {}", SocketAddress::peer_of(s.socket.get()).text(),
-                 group_.key(), verdict_text(welcome.verdict, s.hello, self_.epoch, s.hello.version));
+    log::warning("refused a connection from {} to group {}: {}",
+                 SocketAddress::peer_of(s.socket.get()).text(), group_.key(),
+                 verdict_text(welcome.verdict, s.hello, self_.epoch, s.hello.version));
     // Whether it learns why is its own affair.
     (void)::send(s.socket.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
   }
@@ -197,7 +215,8 @@ class MeshBuilder {
 
   bool is_missing(int rank) const {
     const TcpPeer& peer = peers_[static_cast<size_t>(rank)];
-    return !peer.control || std::any_of(peer.streams.begin(), peer.streams.end(), [](const Fd& fd) { return !fd; });
+    return !peer.control ||
+           std::any_of(peer.streams.begin(), peer.streams.end(), [](const Fd& fd) { return !fd; });
   }
   int first_missing() const {
     for (int r = group_.rank + 1; r < group_.size; ++r) {
@@ -225,7 +244,8 @@ class MeshBuilder {
 
 }  // namespace
 
-std::vector<TcpPeer> connect_mesh(const CommGroup& group, Store& store, const TcpOptions& options, Deadline deadline) {
+std::vector<TcpPeer> connect_mesh(const CommGroup& group, Store& store, const TcpOptions& options,
+                                  Deadline deadline) {
   return MeshBuilder(group, store, options, deadline).build();
 }
 

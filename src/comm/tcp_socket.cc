@@ -25,7 +25,8 @@ std::optional<SocketAddress> SocketAddress::parse(const std::string& host, int p
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return std::nullopt;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
+    return std::nullopt;
   SocketAddress address;
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   address.length = found->ai_addrlen;
@@ -41,7 +42,8 @@ std::optional<SocketAddress> SocketAddress::parse_with_port(const std::string& t
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, port);
   if (error != std::errc() || stop != end || port <= 0 || port > 65535) return std::nullopt;
   std::string host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
   return parse(host, port);
 }
 
@@ -61,19 +63,23 @@ SocketAddress SocketAddress::peer_of(int socket) {
 
 std::string SocketAddress::host() const {
   char host[NI_MAXHOST] = "unknown address";
-  ::getnameinfo(reinterpret_cast<const sockaddr*>(&storage), length, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  ::getnameinfo(reinterpret_cast<const sockaddr*>(&storage), length, host, sizeof host, nullptr, 0,
+                NI_NUMERICHOST);
   return host;
 }
 
 std::string SocketAddress::text() const {
   char port[NI_MAXSERV] = "?";
-  ::getnameinfo(reinterpret_cast<const sockaddr*>(&storage), length, nullptr, 0, port, sizeof port, NI_NUMERICSERV);
-  return storage.ss_family == AF_INET6 ? fmt::format("[{}]:{}", host(), port) : fmt::format("{}:{}", host(), port);
+  ::getnameinfo(reinterpret_cast<const sockaddr*>(&storage), length, nullptr, 0, port, sizeof port,
+                NI_NUMERICSERV);
+  return storage.ss_family == AF_INET6 ? fmt::format("[{}]:{}", host(), port)
+                                       : fmt::format("{}:{}", host(), port);
 }
 
 std::string interface_address(const std::string& interface) {
   ifaddrs* raw = nullptr;
-  if (::getifaddrs(&raw) != 0) throw ConfigError(fmt::format("network interfaces: {}", std::strerror(errno)));
+  if (::getifaddrs(&raw) != 0)
+    throw ConfigError(fmt::format("network interfaces: {}", std::strerror(errno)));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
   std::string existing;
   for (const int family : {AF_INET, AF_INET6}) {
@@ -86,19 +92,23 @@ std::string interface_address(const std::string& interface) {
       if (family == AF_INET) existing += fmt::format(" {} ({})", i->ifa_name, address.host());
     }
   }
-  throw ConfigError(fmt::format("network interface '{}' does not exist or has no address; there are:{}", interface,
-                                existing));
+  throw ConfigError(
+      fmt::format("network interface '{}' does not exist or has no address; there are:{}",
+                  interface, existing));
 }
 
 Fd listen_on(const std::string& host, int port_min, int port_max, int backlog) {
   for (int port = port_min; port <= port_max; ++port) {
     const auto address = SocketAddress::parse(host, port);
-    if (!address) throw ConfigError(fmt::format("'{}' is not a numeric IP address to listen on", host));
-    Fd listener(::socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!address)
+      throw ConfigError(fmt::format("'{}' is not a numeric IP address to listen on", host));
+    Fd listener(
+        ::socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener) throw CommError(fmt::format("socket: {}", std::strerror(errno)));
     const int on = 1;
     ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->length) == 0 &&
+    if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address->storage),
+               address->length) == 0 &&
         ::listen(listener.get(), backlog) == 0) {
       return listener;
     }
@@ -106,8 +116,8 @@ Fd listen_on(const std::string& host, int port_min, int port_max, int backlog) {
       throw CommError(fmt::format("listening on {} port {}: {}", host, port, std::strerror(errno)));
     }
   }
-  throw CommError(fmt::format("no free port on {} between {} and {}: widen the range of data ports", host, port_min,
-                              port_max));
+  throw CommError(fmt::format("no free port on {} between {} and {}: widen the range of data ports",
+                              host, port_min, port_max));
 }
 
 bool wait_for_events(int fd, short events, Deadline deadline) {
@@ -125,19 +135,22 @@ Fd connect_to(const SocketAddress& address, const std::string& who, Deadline dea
   Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) throw CommError(fmt::format("socket: {}", std::strerror(errno)));
   int error = 0;
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+                address.length) != 0) {
     error = errno;
     if (error == EINPROGRESS) {
       if (!wait_for_events(socket.get(), POLLOUT, deadline)) {
-        throw CommError(fmt::format("{}: no connection to {} within the deadline; is a firewall between?", who,
-                                    address.text()));
+        throw CommError(
+            fmt::format("{}: no connection to {} within the deadline; is a firewall between?", who,
+                        address.text()));
       }
       socklen_t length = sizeof error;
       ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     }
   }
   if (error != 0) {
-    throw CommError(fmt::format("{}: connecting to {}: {}", who, address.text(), std::strerror(error)));
+    throw CommError(
+        fmt::format("{}: connecting to {}: {}", who, address.text(), std::strerror(error)));
   }
   tune_socket(socket.get());
   return socket;
@@ -150,7 +163,8 @@ void tune_socket(int socket) {
     }
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // A stopped process's kernel answers these probes, a cut link does not: this is how the two are told apart.
+  // A stopped process's kernel answers these probes, a cut link does not: this is how the two are
+  // told apart.
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 1);

@@ -1,4 +1,5 @@
-// The few things that the mesh needs from the socket API. Addresses are numeric: who is where is settled before.
+// The few things that the mesh needs from the socket API. Addresses are numeric: who is where is
+// settled before.
 #pragma once
 
 #include <netinet/in.h>
@@ -25,11 +26,12 @@ struct SocketAddress {
   std::string text() const;  // with the port
 };
 
-// The first IPv4 address, or else the first IPv6 address, of a network interface. Throws ConfigError naming the
-// interfaces that exist.
+// The first IPv4 address, or else the first IPv6 address, of a network interface. Throws
+// ConfigError naming the interfaces that exist.
 std::string interface_address(const std::string& interface);
 
-// A listening socket on the first free port of [port_min, port_max]; 0, 0 takes any. Throws CommError.
+// A listening socket on the first free port of [port_min, port_max]; 0, 0 takes any. Throws
+// CommError.
 Fd listen_on(const std::string& host, int port_min, int port_max, int backlog);
 
 // A connected, non-blocking socket. Throws CommError with `who` in front.

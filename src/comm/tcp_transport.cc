@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
+#include <fmt/format.h>
+
+#include "base/log.h"
 #include "comm/reduce.h"
 #include "comm/slices.h"
 
 namespace tutti {
 namespace {
 
-// Up to here every rank sends its whole part to every other.
+// Before measuring: below this every rank sends its whole part to every other.
 constexpr size_t kOneShotBytes = size_t{16} << 10;
+constexpr std::chrono::milliseconds kMeasureTime{60};
 // A large message goes in segments, so that the scratch memory stays small and in the cache.
 constexpr size_t kSegmentBytes = size_t{2} << 20;
 // Below this a message is not worth cutting over several streams.
@@ -23,13 +26,34 @@ static_assert(kWindowBytes % kSumBytes == 0);
 
 }  // namespace
 
-TcpTransport::TcpTransport(CommGroup group, std::vector<TcpPeer> peers)
-    : group_(std::move(group)), wire_(group_, std::move(peers)), parts_(static_cast<size_t>(group_.size)) {}
+TcpTransport::TcpTransport(CommGroup group, std::vector<TcpPeer> peers, CommDType comm_dtype)
+    : group_(std::move(group)),
+      comm_dtype_(comm_dtype),
+      wire_(group_, std::move(peers)),
+      table_(kOneShotBytes),
+      parts_(static_cast<size_t>(group_.size)),
+      encoded_parts_(static_cast<size_t>(group_.size)) {}
+
+void TcpTransport::measure(const Call& call) {
+  if (group_.size == 2) return;  // there is one way between two
+  std::vector<float> data(kSegmentBytes / sizeof(float));
+  SumTrial trial;
+  trial.run = [&](SumWay way, size_t bytes) {
+    auto* begin = reinterpret_cast<std::byte*>(data.data());
+    const auto count = static_cast<int64_t>(bytes / sizeof(float));
+    way == SumWay::kOneShot ? one_shot(call, begin, count, DType::kF32)
+                            : two_shot(call, begin, count, DType::kF32);
+  };
+  trial.slowest = [&](double seconds) { return slowest_of(*this, call, group_.size, seconds); };
+  measure_algorithms(table_, trial, kSegmentBytes, kMeasureTime);
+  log::debug(fmt::format("group {} over tcp: {}", group_.name, table_.text()));
+}
 
 // Both ends cut a message of this size the same way.
 void TcpTransport::add(int peer, bool sending, void* data, size_t bytes) {
   auto* begin = static_cast<std::byte*>(data);
-  const size_t streams = std::clamp<size_t>(bytes / kStripeBytes, 1, static_cast<size_t>(wire_.num_streams()));
+  const size_t streams =
+      std::clamp<size_t>(bytes / kStripeBytes, 1, static_cast<size_t>(wire_.num_streams()));
   const size_t stripe = (bytes / streams + 63) / 64 * 64;
   for (size_t s = 0; s < streams && bytes > 0; ++s) {
     const size_t n = s + 1 == streams ? bytes : std::min(bytes, stripe);
@@ -51,13 +75,15 @@ std::byte* TcpTransport::scratch(size_t bytes) {
 
 void TcpTransport::all_reduce(const Call& call, void* data, int64_t count, DType dtype) {
   auto* bytes = static_cast<std::byte*>(data);
+  const bool real = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  if (comm_dtype_ != CommDType::kFull && real) return encoded_sum(call, data, count, dtype);
   if (group_.size == 2) return exchange_and_sum(call, bytes, count, dtype);
   const size_t element = dtype_bytes(dtype, 1);
   const auto per_segment = static_cast<int64_t>(kSegmentBytes / element);
   for (int64_t begin = 0; begin < count; begin += per_segment) {
     const int64_t n = std::min(per_segment, count - begin);
     std::byte* segment = bytes + static_cast<size_t>(begin) * element;
-    if (static_cast<size_t>(n) * element <= kOneShotBytes) {
+    if (table_.choose(static_cast<size_t>(n) * element) == SumWay::kOneShot) {
       one_shot(call, segment, n, dtype);
     } else {
       two_shot(call, segment, n, dtype);
@@ -85,8 +111,8 @@ void TcpTransport::exchange_and_sum(const Call& call, std::byte* data, int64_t c
   // The other's part goes through a window that stays in the cache; each stripe has its own.
   std::byte* windows = scratch(streams * kWindowBytes);
   for (size_t s = 0; s < streams; ++s) {
-    transfers_.push_back({other, static_cast<int>(s), false, windows + s * kWindowBytes, transfers_[s].bytes, 0,
-                          kWindowBytes, kWindowBytes});
+    transfers_.push_back({other, static_cast<int>(s), false, windows + s * kWindowBytes,
+                          transfers_[s].bytes, 0, kWindowBytes, kWindowBytes});
   }
   std::vector<size_t> summed(streams);
   wire_.exchange(call, transfers_, [&] {
@@ -149,6 +175,67 @@ void TcpTransport::two_shot(const Call& call, std::byte* data, int64_t count, DT
   exchange(call);
 }
 
+void TcpTransport::encoded_sum(const Call& call, void* data, int64_t count, DType dtype) {
+  const auto per_segment = static_cast<int64_t>(kSegmentBytes / sizeof(float));
+  for (int64_t begin = 0; begin < count; begin += per_segment) {
+    const int64_t n = std::min(per_segment, count - begin);
+    std::byte* segment = static_cast<std::byte*>(data) + dtype_bytes(dtype, begin);
+    auto* floats = reinterpret_cast<float*>(segment);
+    if (dtype != DType::kF32) {
+      floats_.resize(static_cast<size_t>(n));
+      floats = floats_.data();
+      to_float(floats, segment, n, dtype);
+    }
+    const bool one = group_.size == 2 || table_.choose(codec_bytes(n)) == SumWay::kOneShot;
+    one ? encoded_one_shot(call, floats, n) : encoded_two_shot(call, floats, n);
+    if (dtype != DType::kF32) from_float(segment, floats, n, dtype);
+  }
+}
+
+// The own part is summed in its encoded form too: all ranks add the same numbers.
+void TcpTransport::encoded_one_shot(const Call& call, float* data, int64_t count) {
+  CodecBlock* all = blocks(count * group_.size + kCodecBlock * group_.size);
+  const auto part_of = [&](int r) { return all + r * codec_blocks(count); };
+  encode(part_of(group_.rank), data, count, comm_dtype_);
+  for_others([&](int r) { add_send(r, part_of(group_.rank), codec_bytes(count)); });
+  for_others([&](int r) { add_recv(r, part_of(r), codec_bytes(count)); });
+  exchange(call);
+  for (int r = 0; r < group_.size; ++r) encoded_parts_[static_cast<size_t>(r)] = part_of(r);
+  sum_encoded(data, encoded_parts_.data(), group_.size, count, comm_dtype_);
+}
+
+void TcpTransport::encoded_two_shot(const Call& call, float* data, int64_t count) {
+  // Slices begin on whole blocks, so the encoded message is cut like the plain one.
+  static_assert(kSliceElements % kCodecBlock == 0);
+  const Slice own = slice_of(count, group_.rank, group_.size);
+  CodecBlock* message = blocks(count + kCodecBlock + (own.count + kCodecBlock) * group_.size);
+  CodecBlock* theirs = message + codec_blocks(count);
+  const auto in_message = [&](const Slice& s) { return message + s.begin / kCodecBlock; };
+  encode(message, data, count, comm_dtype_);
+  encoded_parts_[static_cast<size_t>(group_.rank)] = in_message(own);
+  for_others([&](int r) {
+    const Slice slice = slice_of(count, r, group_.size);
+    add_send(r, in_message(slice), codec_bytes(slice.count));
+  });
+  for_others([&](int r) {
+    CodecBlock* part = theirs + r * codec_blocks(own.count);
+    add_recv(r, part, codec_bytes(own.count));
+    encoded_parts_[static_cast<size_t>(r)] = part;
+  });
+  exchange(call);
+  sum_encoded(data + own.begin, encoded_parts_.data(), group_.size, own.count, comm_dtype_);
+
+  encode(in_message(own), data + own.begin, own.count, comm_dtype_);
+  for_others([&](int r) { add_send(r, in_message(own), codec_bytes(own.count)); });
+  for_others([&](int r) {
+    const Slice slice = slice_of(count, r, group_.size);
+    add_recv(r, in_message(slice), codec_bytes(slice.count));
+  });
+  exchange(call);
+  encoded_parts_[0] = message;
+  sum_encoded(data, encoded_parts_.data(), 1, count, comm_dtype_);
+}
+
 void TcpTransport::all_gather(const Call& call, const void* send, void* recv, size_t bytes) {
   auto* to = static_cast<std::byte*>(recv);
   std::byte* own = to + static_cast<size_t>(group_.rank) * bytes;
@@ -158,7 +245,8 @@ void TcpTransport::all_gather(const Call& call, const void* send, void* recv, si
   exchange(call);
 }
 
-void TcpTransport::reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) {
+void TcpTransport::reduce_scatter(const Call& call, const void* send, void* recv, int64_t count,
+                                  DType dtype) {
   const auto* from = static_cast<const std::byte*>(send);
   auto* to = static_cast<std::byte*>(recv);
   const size_t element = dtype_bytes(dtype, 1);
@@ -166,7 +254,9 @@ void TcpTransport::reduce_scatter(const Call& call, const void* send, void* recv
   for (int64_t begin = 0; begin < count; begin += per_segment) {
     const int64_t n = std::min(per_segment, count - begin);
     const size_t bytes = static_cast<size_t>(n) * element;
-    const auto piece_of = [&](int r) { return from + static_cast<size_t>(r * count + begin) * element; };
+    const auto piece_of = [&](int r) {
+      return from + static_cast<size_t>(r * count + begin) * element;
+    };
     std::byte* theirs = scratch(bytes * static_cast<size_t>(group_.size));
     parts_[static_cast<size_t>(group_.rank)] = piece_of(group_.rank);
     for_others([&](int r) { add_send(r, piece_of(r), bytes); });
@@ -193,7 +283,8 @@ void TcpTransport::all_to_all(const Call& call, const void* send, void* recv, si
   const auto* from = static_cast<const std::byte*>(send);
   auto* to = static_cast<std::byte*>(recv);
   const auto offset = [bytes](int r) { return static_cast<size_t>(r) * bytes; };
-  if (to != from && bytes > 0) std::memcpy(to + offset(group_.rank), from + offset(group_.rank), bytes);
+  if (to != from && bytes > 0)
+    std::memcpy(to + offset(group_.rank), from + offset(group_.rank), bytes);
   for_others([&](int r) { add_send(r, from + offset(r), bytes); });
   for_others([&](int r) { add_recv(r, to + offset(r), bytes); });
   exchange(call);

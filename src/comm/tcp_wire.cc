@@ -28,11 +28,13 @@ struct ControlFrame {
 };
 static_assert(sizeof(ControlFrame) == 1024);
 
-// What one pass moves at most in one direction of a stream: the peer reads it while it is in the cache.
+// What one pass moves at most in one direction of a stream: the peer reads it while it is in the
+// cache.
 constexpr size_t kPassBytes = size_t{128} << 10;
 // After a loss, how long the reason that another rank may have sent is waited for.
 constexpr std::chrono::milliseconds kReasonTime{50};
-// A host whose kernel has acknowledged nothing for this long, probes once a second included, is out of reach.
+// A host whose kernel has acknowledged nothing for this long, probes once a second included, is out
+// of reach.
 constexpr unsigned kSilentHostMs = 2500;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -49,20 +51,27 @@ struct TcpWire::ControlState {
 };
 
 TcpWire::TcpWire(const CommGroup& group, std::vector<TcpPeer> peers)
-    : group_(group), peers_(std::move(peers)), control_(peers_.size()), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : group_(group),
+      peers_(std::move(peers)),
+      control_(peers_.size()),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw CommError(fmt::format("eventfd: {}", std::strerror(errno)));
   control_[static_cast<size_t>(group_.rank)].open = false;
-  for (const TcpPeer& peer : peers_) num_streams_ = std::max(num_streams_, static_cast<int>(peer.streams.size()));
+  for (const TcpPeer& peer : peers_)
+    num_streams_ = std::max(num_streams_, static_cast<int>(peer.streams.size()));
 }
 
 TcpWire::~TcpWire() { send_control(kGoodbye, "", -1); }
 
-void TcpWire::exchange(const Call& call, std::span<TcpTransfer> transfers, const std::function<void()>& on_progress) {
+void TcpWire::exchange(const Call& call, std::span<TcpTransfer> transfers,
+                       const std::function<void()>& on_progress) {
   auto spin_end = Clock::now() + group_.spin;
   for (;;) {
     const size_t moved = pass(call, transfers);
     if (moved > 0 && on_progress) on_progress();
-    if (std::all_of(transfers.begin(), transfers.end(), [](const TcpTransfer& t) { return t.left() == 0; })) return;
+    if (std::all_of(transfers.begin(), transfers.end(),
+                    [](const TcpTransfer& t) { return t.left() == 0; }))
+      return;
     throw_if_aborted();
     const auto now = Clock::now();
     if (now >= call.deadline.instant()) {
@@ -87,7 +96,8 @@ size_t TcpWire::pass(const Call& call, std::span<TcpTransfer> transfers) {
     const int fd = peers_[static_cast<size_t>(t.peer)].streams[static_cast<size_t>(t.stream)].get();
     const size_t bytes = std::min(t.movable(), kPassBytes);
     std::byte* place = t.data + t.done % t.window;
-    const ssize_t n = t.sending ? ::send(fd, place, bytes, MSG_NOSIGNAL) : ::recv(fd, place, bytes, 0);
+    const ssize_t n =
+        t.sending ? ::send(fd, place, bytes, MSG_NOSIGNAL) : ::recv(fd, place, bytes, 0);
     if (n > 0) {
       t.done += static_cast<size_t>(n);
       moved += static_cast<size_t>(n);
@@ -112,17 +122,20 @@ void TcpWire::sleep(const Call& call, std::span<const TcpTransfer> transfers) {
   }
   auto left = call.deadline.left();
   if (announced_ != call.number) {
-    const auto until_half = (call.deadline.instant() - call.start) / 2 - (Clock::now() - call.start);
+    const auto until_half =
+        (call.deadline.instant() - call.start) / 2 - (Clock::now() - call.start);
     if (until_half.count() <= 0) announce_wait(call, transfers);
-    left = std::min(left, std::max<std::chrono::nanoseconds>(until_half, std::chrono::milliseconds(1)));
+    left = std::min(left,
+                    std::max<std::chrono::nanoseconds>(until_half, std::chrono::milliseconds(1)));
   }
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
   timeout.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
   const int ready = ::ppoll(entries_.data(), entries_.size(), &timeout, nullptr);
   if (ready < 0 && errno != EINTR) throw CommError(fmt::format("poll: {}", std::strerror(errno)));
-  const bool control_spoke = std::any_of(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(num_control),
-                                         [](const pollfd& e) { return e.revents != 0; });
+  const bool control_spoke =
+      std::any_of(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(num_control),
+                  [](const pollfd& e) { return e.revents != 0; });
   if (ready > 0 && control_spoke) {
     throw_if_aborted();
     read_control(call);
@@ -145,7 +158,8 @@ void TcpWire::read_control_of(const Call&, int peer) {
   ControlState& state = control_[static_cast<size_t>(peer)];
   const int fd = peers_[static_cast<size_t>(peer)].control.get();
   for (;;) {
-    const ssize_t n = ::recv(fd, state.buffer.data() + state.done, state.buffer.size() - state.done, 0);
+    const ssize_t n =
+        ::recv(fd, state.buffer.data() + state.done, state.buffer.size() - state.done, 0);
     if (n <= 0) {
       if (n == 0 || !would_block(errno)) state.open = false;
       return;
@@ -161,7 +175,8 @@ void TcpWire::read_control_of(const Call&, int peer) {
       state.waits_for = frame.peer;
       state.said = Clock::now();
     }
-    if (frame.kind == kAbort) throw CommError(frame.text, frame.peer < group_.size ? frame.peer : -1);
+    if (frame.kind == kAbort)
+      throw CommError(frame.text, frame.peer < group_.size ? frame.peer : -1);
   }
 }
 
@@ -181,14 +196,20 @@ void TcpWire::throw_lost(const Call& call, int peer, int error) {
   }
   throw_if_aborted();
   const std::string& label = group_.label(peer);
-  if (state.left) throw CommError(fmt::format("{}: left the group {}", label, where(call, peer)), peer);
+  if (state.left)
+    throw CommError(fmt::format("{}: left the group {}", label, where(call, peer)), peer);
   if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
-    throw CommError(fmt::format("{}: {} {}; its machine is down or the link is cut", label, std::strerror(error),
-                                where(call, peer)), peer);
+    throw CommError(fmt::format("{}: {} {}; its machine is down or the link is cut", label,
+                                std::strerror(error), where(call, peer)),
+                    peer);
   }
-  const char* what = error == 0 ? "connection closed" : error == EPIPE ? "connection reset" : std::strerror(error);
-  throw CommError(fmt::format("{}: {} {}; its process ended or something between cut the connection", label,
-                              error == ECONNRESET ? "connection reset" : what, where(call, peer)), peer);
+  const char* what = error == 0       ? "connection closed"
+                     : error == EPIPE ? "connection reset"
+                                      : std::strerror(error);
+  throw CommError(
+      fmt::format("{}: {} {}; its process ended or something between cut the connection", label,
+                  error == ECONNRESET ? "connection reset" : what, where(call, peer)),
+      peer);
 }
 
 const TcpTransfer& TcpWire::first_unfinished(std::span<const TcpTransfer> transfers) {
@@ -224,13 +245,15 @@ int TcpWire::culprit(const Call& call, std::span<const TcpTransfer> transfers) c
 
 void TcpWire::throw_late(const Call& call, std::span<const TcpTransfer> transfers) {
   const int rank = culprit(call, transfers);
-  const auto of_rank = std::find_if(transfers.begin(), transfers.end(),
-                                    [rank](const TcpTransfer& t) { return t.peer == rank && t.left() > 0; });
+  const auto of_rank =
+      std::find_if(transfers.begin(), transfers.end(),
+                   [rank](const TcpTransfer& t) { return t.peer == rank && t.left() > 0; });
   std::string progress = "others wait for it";
   bool moved = false;
   if (of_rank != transfers.end()) {
     moved = of_rank->done > 0;
-    progress = fmt::format("{} of {} bytes {}", of_rank->done, of_rank->bytes, of_rank->sending ? "taken" : "received");
+    progress = fmt::format("{} of {} bytes {}", of_rank->done, of_rank->bytes,
+                           of_rank->sending ? "taken" : "received");
   }
   tcp_info info{};
   socklen_t length = sizeof info;
@@ -244,8 +267,9 @@ void TcpWire::throw_late(const Call& call, std::span<const TcpTransfer> transfer
   } else if (moved) {
     why = "bytes moved, but too slowly or not to the end";
   }
-  throw CommError(fmt::format("{}: late, {} in {:.1f} s {}; {}", group_.label(rank), progress, seconds_in(call),
-                              where(call, rank), why), rank);
+  throw CommError(fmt::format("{}: late, {} in {:.1f} s {}; {}", group_.label(rank), progress,
+                              seconds_in(call), where(call, rank), why),
+                  rank);
 }
 
 void TcpWire::throw_if_aborted() {
@@ -273,7 +297,8 @@ void TcpWire::send_control(uint32_t kind, const std::string& text, int peer) {
   ControlFrame frame{kind, peer, {}};
   std::copy_n(text.data(), std::min(text.size(), sizeof frame.text - 1), frame.text);
   for (const TcpPeer& other : peers_) {
-    if (other.control) (void)::send(other.control.get(), &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (other.control)
+      (void)::send(other.control.get(), &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
 

@@ -1,6 +1,7 @@
-// Moves bytes over the connections of a mesh: any number of sends and receives at once, polled for a short while and
-// then slept on, until all are done, the deadline passes or a peer is lost. It also tells a lost peer from a late one
-// and a stopped process from a cut link, and passes the reason of an abort to the other ranks.
+// Moves bytes over the connections of a mesh: any number of sends and receives at once, polled for
+// a short while and then slept on, until all are done, the deadline passes or a peer is lost. It
+// also tells a lost peer from a late one and a stopped process from a cut link, and passes the
+// reason of an abort to the other ranks.
 //
 // One thread exchanges at a time; abort() from any thread.
 #pragma once
@@ -22,8 +23,8 @@
 
 namespace tutti {
 
-// One direction of one stream. A receive may go round in a window of memory that the caller empties while the rest is
-// on its way: it stops at `limit`, which on_progress moves on.
+// One direction of one stream. A receive may go round in a window of memory that the caller empties
+// while the rest is on its way: it stops at `limit`, which on_progress moves on.
 struct TcpTransfer {
   int peer;
   int stream;
@@ -48,8 +49,10 @@ class TcpWire {
   TcpWire& operator=(const TcpWire&) = delete;
 
   int num_streams() const { return num_streams_; }
-  // Runs all transfers to their end. `on_progress`, if any, is called after each pass in which bytes moved.
-  void exchange(const Call& call, std::span<TcpTransfer> transfers, const std::function<void()>& on_progress = {});
+  // Runs all transfers to their end. `on_progress`, if any, is called after each pass in which
+  // bytes moved.
+  void exchange(const Call& call, std::span<TcpTransfer> transfers,
+                const std::function<void()>& on_progress = {});
   void abort(const std::string& reason, int peer);
 
  private:

@@ -27,12 +27,18 @@ void store(std::vector<std::byte>& data, DType dtype, int64_t i, int64_t value) 
   };
   const auto real = static_cast<float>(value);
   switch (dtype) {
-    case DType::kF32: return put(real);
-    case DType::kF16: return put(float_to_half(real));
-    case DType::kBF16: return put(float_to_bfloat16(real));
-    case DType::kI32: return put(static_cast<int32_t>(value));
-    case DType::kI64: return put(value);
-    default: TUTTI_CHECK_FAILED("no such element type in this test");
+    case DType::kF32:
+      return put(real);
+    case DType::kF16:
+      return put(float_to_half(real));
+    case DType::kBF16:
+      return put(float_to_bfloat16(real));
+    case DType::kI32:
+      return put(static_cast<int32_t>(value));
+    case DType::kI64:
+      return put(value);
+    default:
+      TUTTI_CHECK_FAILED("no such element type in this test");
   }
 }
 
@@ -48,7 +54,8 @@ class Digest {
   uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-void require_equal(const std::vector<std::byte>& found, const std::vector<std::byte>& expected, const std::string& what) {
+void require_equal(const std::vector<std::byte>& found, const std::vector<std::byte>& expected,
+                   const std::string& what) {
   if (found == expected) return;
   size_t i = 0;
   while (i < found.size() && found[i] == expected[i]) ++i;
@@ -63,7 +70,8 @@ struct Round {
   int size = comm.size();
 
   std::string text(std::string_view what) const {
-    return fmt::format("{} of {} on rank {} of {} over {}", what, count, rank, size, comm.transport());
+    return fmt::format("{} of {} on rank {} of {} over {}", what, count, rank, size,
+                       comm.transport());
   }
 
   void reductions(DType dtype) const {
@@ -127,7 +135,8 @@ struct Round {
     for (int root = 0; root < size; ++root) {
       for (int repeat = 0; repeat < 3; ++repeat) {
         const std::vector<std::byte> expected = piece(root, repeat);
-        std::vector<std::byte> data = rank == root ? expected : std::vector<std::byte>(expected.size());
+        std::vector<std::byte> data =
+            rank == root ? expected : std::vector<std::byte>(expected.size());
         comm.broadcast(data.data(), data.size(), root);
         require_equal(data, expected, text("broadcast"));
         digest.add(data.data(), data.size());
@@ -187,7 +196,8 @@ std::string check_rounding(Communicator& comm, bool in_rank_order) {
     for (size_t i = 0; in_rank_order && i < data.size(); ++i) {
       float sum = parts[0][i];
       for (size_t r = 1; r < parts.size(); ++r) sum += parts[r][i];
-      if (sum != data[i]) throw std::runtime_error(fmt::format("element {} is not the sum in rank order", i));
+      if (sum != data[i])
+        throw std::runtime_error(fmt::format("element {} is not the sum in rank order", i));
     }
   }
   return digest.text();

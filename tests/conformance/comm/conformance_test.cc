@@ -13,7 +13,8 @@ namespace {
 using testing::Each;
 using testing::IsEmpty;
 
-const std::vector<DType> kAllTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kI32, DType::kI64};
+const std::vector<DType> kAllTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kI32,
+                                      DType::kI64};
 
 struct Way {
   const char* name;
@@ -28,7 +29,8 @@ CommOptions options_of(const Way& way, int size) {
   options.tcp_streams = way.streams;
   options.secret = "conformance";
   options.timeout = std::chrono::seconds(30);
-  for (int r = 0; r < size; ++r) options.nodes.push_back(way.several_nodes ? fmt::format("node{}", r % 2) : "node");
+  for (int r = 0; r < size; ++r)
+    options.nodes.push_back(way.several_nodes ? fmt::format("node{}", r % 2) : "node");
   return options;
 }
 
@@ -41,8 +43,9 @@ void run(const Way& way, int size, const std::function<std::string(Communicator&
       reports[static_cast<size_t>(comm.rank())] = body(comm);
     });
   } else {
-    RankProcesses ranks(size, with_communicator(size, options_of(way, size),
-                                                [&](Communicator& comm, Store&) { return body(comm); }));
+    RankProcesses ranks(size,
+                        with_communicator(size, options_of(way, size),
+                                          [&](Communicator& comm, Store&) { return body(comm); }));
     const auto results = ranks.wait(std::chrono::seconds(100));
     for (size_t r = 0; r < results.size(); ++r) {
       reports[r] = results[r].report;
@@ -87,19 +90,22 @@ TEST_P(ConformanceHuge, Sums) {
   const int64_t count = size() == 2 ? 16'000'003 : 2'000'003;
   run(way(), size(), [=](Communicator& comm) {
     std::vector<float> data(static_cast<size_t>(count));
-    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>((i + static_cast<size_t>(comm.rank())) % 1000);
+    for (size_t i = 0; i < data.size(); ++i)
+      data[i] = static_cast<float>((i + static_cast<size_t>(comm.rank())) % 1000);
     comm.all_reduce(data.data(), count, DType::kF32);
     double total = 0;
     for (size_t i = 0; i < data.size(); ++i) {
       float expected = 0;
-      for (int r = 0; r < comm.size(); ++r) expected += static_cast<float>((i + static_cast<size_t>(r)) % 1000);
+      for (int r = 0; r < comm.size(); ++r)
+        expected += static_cast<float>((i + static_cast<size_t>(r)) % 1000);
       if (data[i] != expected) throw std::runtime_error(fmt::format("element {}: {}", i, data[i]));
       total += data[i];
     }
     std::vector<float> all(data.size() / 8 * static_cast<size_t>(comm.size()));
     comm.all_gather(data.data(), all.data(), data.size() / 8 * sizeof(float));
     for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i] != data[i % (data.size() / 8)]) throw std::runtime_error(fmt::format("gathered element {}", i));
+      if (all[i] != data[i % (data.size() / 8)])
+        throw std::runtime_error(fmt::format("gathered element {}", i));
     }
     return fmt::format("{}", total);
   });
@@ -115,9 +121,10 @@ std::string name_of(const testing::TestParamInfo<std::tuple<Way, int>>& info) {
   return fmt::format("{}_{}", std::get<0>(info.param).name, std::get<1>(info.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Conformance, testing::Combine(testing::ValuesIn(kWays), testing::Range(1, 9)), name_of);
-INSTANTIATE_TEST_SUITE_P(Ways, ConformanceHuge, testing::Combine(testing::ValuesIn(kWays), testing::Range(2, 4)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, Conformance,
+                         testing::Combine(testing::ValuesIn(kWays), testing::Range(1, 9)), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, ConformanceHuge,
+                         testing::Combine(testing::ValuesIn(kWays), testing::Range(2, 4)), name_of);
 
 }  // namespace
 }  // namespace tutti

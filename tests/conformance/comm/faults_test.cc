@@ -1,5 +1,5 @@
-// What a rank says when another one dies, stops, leaves or is cut off. Every wait ends in time, and the message names
-// the rank, the call and the way it failed.
+// What a rank says when another one dies, stops, leaves or is cut off. Every wait ends in time, and
+// the message names the rank, the call and the way it failed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,8 +56,9 @@ std::string reduce_for_ever(Communicator& comm, Store& store, int64_t count) {
 }
 
 RankProcesses::Body reducing(int size, const CommOptions& options, int64_t count) {
-  return with_communicator(size, options,
-                           [=](Communicator& comm, Store& store) { return reduce_for_ever(comm, store, count); });
+  return with_communicator(size, options, [=](Communicator& comm, Store& store) {
+    return reduce_for_ever(comm, store, count);
+  });
 }
 
 TEST_P(Faults, KilledRankIsNamedAtOnce) {
@@ -70,8 +71,9 @@ TEST_P(Faults, KilledRankIsNamedAtOnce) {
     for (int r = 0; r < kSize; ++r) {
       if (r == victim) continue;
       const RankResult& result = results[static_cast<size_t>(r)];
-      EXPECT_THAT(result.error, AllOf(HasSubstr(fmt::format("rank {} (", victim)), HasSubstr("in all-reduce "),
-                                      AnyOf(HasSubstr("process ended"), HasSubstr("left the group"))));
+      EXPECT_THAT(result.error,
+                  AllOf(HasSubstr(fmt::format("rank {} (", victim)), HasSubstr("in all-reduce "),
+                        AnyOf(HasSubstr("process ended"), HasSubstr("left the group"))));
       EXPECT_LT(result.seconds, 1.0);
     }
   }
@@ -97,7 +99,8 @@ TEST_P(Faults, StoppedRankIsToldFromADeadOne) {
   ranks.signal(2, SIGCONT);
   const auto results = ranks.wait(seconds(10));
   for (const size_t r : {0, 1}) {
-    EXPECT_THAT(results[r].error, AllOf(HasSubstr("rank 2 ("), HasSubstr("late"), HasSubstr("stopped or busy")));
+    EXPECT_THAT(results[r].error,
+                AllOf(HasSubstr("rank 2 ("), HasSubstr("late"), HasSubstr("stopped or busy")));
   }
   // It finds itself out of the group.
   EXPECT_FALSE(results[2].error.empty());
@@ -105,27 +108,30 @@ TEST_P(Faults, StoppedRankIsToldFromADeadOne) {
 }
 
 TEST_P(Faults, SlowRankIsWaitedFor) {
-  RankProcesses ranks(kSize, with_communicator(kSize, options(seconds(3)), [](Communicator& comm, Store&) {
-    int32_t sum = 0;
-    for (int i = 0; i < 4; ++i) {
-      if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(200));
-      int32_t one = 1;
-      comm.all_reduce(&one, 1, DType::kI32);
-      sum += one;
-    }
-    return std::to_string(sum);
-  }));
-  for (const RankResult& result : ranks.wait(seconds(10))) EXPECT_EQ(result.report, "12") << result.error;
+  RankProcesses ranks(kSize,
+                      with_communicator(kSize, options(seconds(3)), [](Communicator& comm, Store&) {
+                        int32_t sum = 0;
+                        for (int i = 0; i < 4; ++i) {
+                          if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(200));
+                          int32_t one = 1;
+                          comm.all_reduce(&one, 1, DType::kI32);
+                          sum += one;
+                        }
+                        return std::to_string(sum);
+                      }));
+  for (const RankResult& result : ranks.wait(seconds(10)))
+    EXPECT_EQ(result.report, "12") << result.error;
 }
 
 TEST_P(Faults, LeavingIsToldFromDying) {
-  RankProcesses ranks(kSize, with_communicator(kSize, options(seconds(5)), [](Communicator& comm, Store&) {
-    comm.barrier();
-    if (comm.rank() == 2) return std::string("left");
-    int32_t one = 1;
-    comm.all_reduce(&one, 1, DType::kI32);
-    return std::string("cannot be");
-  }));
+  RankProcesses ranks(kSize,
+                      with_communicator(kSize, options(seconds(5)), [](Communicator& comm, Store&) {
+                        comm.barrier();
+                        if (comm.rank() == 2) return std::string("left");
+                        int32_t one = 1;
+                        comm.all_reduce(&one, 1, DType::kI32);
+                        return std::string("cannot be");
+                      }));
   const auto results = ranks.wait(seconds(10));
   EXPECT_EQ(results[2].report, "left");
   for (const size_t r : {0, 1}) {
@@ -138,14 +144,15 @@ TEST_P(Faults, LeavingIsToldFromDying) {
 class FaultsOfOneTransport : public Faults {};
 
 TEST_P(FaultsOfOneTransport, ThirdRankDiesDuringAMessage) {
-  RankProcesses ranks(kSize, with_communicator(kSize, options(seconds(8)), [](Communicator& comm, Store& store) {
-    comm.barrier();
-    mark_ready(store, comm.rank());
-    char byte = 0;
-    if (comm.rank() == 0) comm.recv(&byte, 1, 1);
-    std::this_thread::sleep_for(seconds(2));
-    return std::string("done");
-  }));
+  RankProcesses ranks(
+      kSize, with_communicator(kSize, options(seconds(8)), [](Communicator& comm, Store& store) {
+        comm.barrier();
+        mark_ready(store, comm.rank());
+        char byte = 0;
+        if (comm.rank() == 0) comm.recv(&byte, 1, 1);
+        std::this_thread::sleep_for(seconds(2));
+        return std::string("done");
+      }));
   for (int r = 0; r < kSize; ++r) ranks.wait_ready(r);
   std::this_thread::sleep_for(milliseconds(50));
   ranks.signal(2, SIGKILL);
@@ -162,13 +169,15 @@ std::string name_of(const testing::TestParamInfo<Way>& info) { return info.param
 INSTANTIATE_TEST_SUITE_P(Ways, Faults, testing::Values(kShm, kTcp, kHierarchical), name_of);
 INSTANTIATE_TEST_SUITE_P(Ways, FaultsOfOneTransport, testing::Values(kShm, kTcp), name_of);
 
-// --------------------------------------------------------------------------------------------- TCP alone
+// --------------------------------------------------------------------------------------------- TCP
+// alone
 
 void shut_down_all_tcp() {
   for (int fd = 3; fd < 256; ++fd) {
     int domain = 0;
     socklen_t length = sizeof domain;
-    if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_INET) ::shutdown(fd, SHUT_RDWR);
+    if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_INET)
+      ::shutdown(fd, SHUT_RDWR);
   }
 }
 
@@ -178,23 +187,25 @@ TEST(TcpFaults, ConnectionCutInMidMessage) {
   options.transport = TransportKind::kTcp;
   options.labels = {"rank 0 (node1)", "rank 1 (node2)"};
   RankProcesses ranks(2, with_communicator(2, options, [](Communicator& comm, Store& store) {
-    comm.barrier();
-    std::thread cutter([&] {
-      if (comm.rank() != 1) return;
-      std::this_thread::sleep_for(milliseconds(60));
-      shut_down_all_tcp();
-    });
-    std::string error;
-    try {
-      reduce_for_ever(comm, store, 16'000'000);
-    } catch (const std::exception& e) {
-      error = e.what();
-    }
-    cutter.join();
-    return error;
-  }));
+                        comm.barrier();
+                        std::thread cutter([&] {
+                          if (comm.rank() != 1) return;
+                          std::this_thread::sleep_for(milliseconds(60));
+                          shut_down_all_tcp();
+                        });
+                        std::string error;
+                        try {
+                          reduce_for_ever(comm, store, 16'000'000);
+                        } catch (const std::exception& e) {
+                          error = e.what();
+                        }
+                        cutter.join();
+                        return error;
+                      }));
   const auto results = ranks.wait(seconds(10));
-  EXPECT_THAT(results[0].report, AllOf(HasSubstr("rank 1 (node2): connection "), HasSubstr("in all-reduce 2 over tcp 127.0.0.1 - 127.0.0.1")));
+  EXPECT_THAT(results[0].report,
+              AllOf(HasSubstr("rank 1 (node2): connection "),
+                    HasSubstr("in all-reduce 2 over tcp 127.0.0.1 - 127.0.0.1")));
   EXPECT_THAT(results[1].report, HasSubstr("rank 0 (node1): connection "));
   EXPECT_LT(results[0].seconds, 2.0);
 }
@@ -231,7 +242,8 @@ TEST(TcpFaults, StrangersHoldUpNobody) {
       const std::string device = "/dev/tcp/127.0.0.1/" + address.substr(address.rfind(':') + 1);
       for (const char* act : {"sleep 2", "head -c 4000 /dev/urandom >&3; sleep 1", "exit"}) {
         strangers.emplace_back([=] {
-          const int rc = std::system(fmt::format("bash -c 'exec 3<>{}; {}' 2>/dev/null", device, act).c_str());
+          const int rc =
+              std::system(fmt::format("bash -c 'exec 3<>{}; {}' 2>/dev/null", device, act).c_str());
           (void)rc;
         });
       }
@@ -245,10 +257,13 @@ TEST(TcpFaults, StrangersHoldUpNobody) {
     for (auto& stranger : strangers) stranger.join();
     return std::string("joined");
   });
-  for (const RankResult& result : ranks.wait(seconds(10))) EXPECT_EQ(result.report, "joined") << result.error;
+  for (const RankResult& result : ranks.wait(seconds(10)))
+    EXPECT_EQ(result.report, "joined") << result.error;
 }
 
-bool shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+bool shell(const std::string& command) {
+  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+}
 
 // Two network namespaces joined by a veth pair, one rank in each; then the cable is pulled.
 TEST(TcpFaults, CutLinkIsToldFromAStoppedProcess) {
@@ -272,7 +287,8 @@ TEST(TcpFaults, CutLinkIsToldFromAStoppedProcess) {
   const auto in = [&](int rank, const std::string& command) {
     return shell(fmt::format("nsenter -t {} -n {}", ranks.pid(rank), command));
   };
-  bool wired = shell(fmt::format("ip link add tt0 netns {} type veth peer name tt1 netns {}", ranks.pid(0), ranks.pid(1)));
+  bool wired = shell(fmt::format("ip link add tt0 netns {} type veth peer name tt1 netns {}",
+                                 ranks.pid(0), ranks.pid(1)));
   for (int r = 0; r < 2; ++r) {
     wired = wired && in(r, fmt::format("ip addr add 10.77.0.{}/24 dev tt{}", r + 1, r)) &&
             in(r, fmt::format("ip link set tt{} up", r));
@@ -282,8 +298,9 @@ TEST(TcpFaults, CutLinkIsToldFromAStoppedProcess) {
   for (int r = 0; r < 2; ++r) ranks.wait_ready(r);
   ASSERT_TRUE(in(1, "ip link set tt1 down"));
   const auto results = ranks.wait(seconds(15));
-  EXPECT_THAT(results[0].error, AllOf(HasSubstr("rank 1 (node2): "), HasSubstr("over tcp 10.77.0.1 - 10.77.0.2"),
-                                      HasSubstr("link")));
+  EXPECT_THAT(results[0].error,
+              AllOf(HasSubstr("rank 1 (node2): "), HasSubstr("over tcp 10.77.0.1 - 10.77.0.2"),
+                    HasSubstr("link")));
   EXPECT_THAT(results[1].error, AllOf(HasSubstr("rank 0 (node1): "), HasSubstr("link")));
   for (const RankResult& result : results) EXPECT_LT(result.seconds, 6.0);
 }

@@ -11,7 +11,6 @@
 #include <stdexcept>
 #include <thread>
 
-
 namespace tutti {
 namespace {
 

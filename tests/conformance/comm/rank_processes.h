@@ -1,4 +1,5 @@
-// Runs the ranks of a group as processes, forked from a test that has no threads, and collects what each has to say.
+// Runs the ranks of a group as processes, forked from a test that has no threads, and collects what
+// each has to say.
 #pragma once
 
 #include <sys/types.h>

@@ -1,0 +1,68 @@
+#include "comm/algorithm_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/deadline.h"
+#include "comm/transport.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t kSmallestTrial = 1024;
+constexpr int kRepeats = 5;
+
+double seconds_of(const SumTrial& trial, SumWay way, size_t bytes) {
+  trial.run(way, bytes);  // the first finds cold caches and untouched pages
+  double best = 1e9;
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto start = Clock::now();
+    trial.run(way, bytes);
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+AlgorithmTable::AlgorithmTable(size_t one_shot_bytes) {
+  ways_.fill(SumWay::kOneShot);
+  set_from(one_shot_bytes, SumWay::kTwoShot);
+}
+
+void AlgorithmTable::set_from(size_t bytes, SumWay way) {
+  std::fill(ways_.begin() + std::bit_width(bytes), ways_.end(), way);
+}
+
+std::string AlgorithmTable::text() const {
+  std::string text;
+  for (size_t i = 0; i < ways_.size(); ++i) {
+    if (i > 0 && ways_[i] == ways_[i - 1]) continue;
+    const char* way = ways_[i] == SumWay::kOneShot ? "one-shot" : "two-shot";
+    text +=
+        i == 0 ? std::string(way) : fmt::format(", {} from {} bytes", way, size_t{1} << (i - 1));
+  }
+  return text;
+}
+
+void measure_algorithms(AlgorithmTable& table, const SumTrial& trial, size_t largest_bytes,
+                        std::chrono::nanoseconds budget) {
+  const auto start = Clock::now();
+  for (size_t bytes = kSmallestTrial; bytes <= largest_bytes; bytes *= 4) {
+    const double one_shot = trial.slowest(seconds_of(trial, SumWay::kOneShot, bytes));
+    const double two_shot = trial.slowest(seconds_of(trial, SumWay::kTwoShot, bytes));
+    table.set_from(bytes, one_shot <= two_shot ? SumWay::kOneShot : SumWay::kTwoShot);
+    const double spent = trial.slowest(std::chrono::duration<double>(Clock::now() - start).count());
+    if (spent > std::chrono::duration<double>(budget).count())
+      return table.set_from(4 * bytes, SumWay::kTwoShot);
+  }
+}
+
+double slowest_of(Transport& transport, const Call& call, int size, double seconds) {
+  std::vector<double> all(static_cast<size_t>(size));
+  transport.all_gather(call, &seconds, all.data(), sizeof seconds);
+  return *std::max_element(all.begin(), all.end());
+}
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+// Which way of summing is faster at which size, measured on the ranks and links at hand when a
+// group starts. All ways give the same bits, so the choice is about time only; all ranks make it
+// from the same numbers, so it is the same.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace tutti {
+
+enum class SumWay : uint8_t {
+  kOneShot,  // every rank gets all parts and sums everything: one exchange
+  kTwoShot,  // every rank sums its slice and passes it on: two exchanges of less
+};
+
+class AlgorithmTable {
+ public:
+  // Before anything is measured: one shot below `one_shot_bytes`.
+  explicit AlgorithmTable(size_t one_shot_bytes);
+
+  SumWay choose(size_t bytes) const { return ways_[static_cast<size_t>(std::bit_width(bytes))]; }
+  // From the power of two that is at most `bytes` on.
+  void set_from(size_t bytes, SumWay way);
+  std::string text() const;  // "one-shot, two-shot from 65536 bytes"
+
+ private:
+  std::array<SumWay, 65> ways_;  // by bit width of the message's bytes
+};
+
+// The measurement's ways to the transport.
+struct SumTrial {
+  std::function<void(SumWay way, size_t bytes)> run;  // one all-reduce
+  std::function<double(double seconds)> slowest;      // over all ranks, the same on all
+};
+// Tries sizes from 1 KiB up to `largest_bytes` and ends when `budget` is spent, as on a slow link:
+// larger messages then go in two shots, which move fewer bytes. Every rank calls it at the same
+// point.
+void measure_algorithms(AlgorithmTable& table, const SumTrial& trial, size_t largest_bytes,
+                        std::chrono::nanoseconds budget);
+
+}  // namespace tutti
