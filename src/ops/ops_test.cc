@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ops/cpu/half.h"
 #include "ops/cpu/isa.h"
+#include "tensor/dequantize.h"
 
 namespace tutti {
 namespace {
@@ -109,51 +110,57 @@ TEST_P(OpsTest, AddAndGather) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(std::memcmp(out.row<float>(i), x.row<float>(rows.data_as<int32_t>()[i]), 33 * 4), 0);
 }
 
-// A weight [rows, k] of any type with its values as float64, computed from the file layout alone.
+// A weight [rows, k] of any type, of random bytes with scales of a sensible size, and its values.
 struct Weight {
   Tensor tensor;
-  std::vector<double> values;
+  std::vector<float> values;
 };
 
+// Where a block's half-precision numbers are, -1 for none.
+std::pair<int, int> half_offsets(DType dtype) {
+  switch (dtype) {
+    case DType::kQ8_0: case DType::kQ4_0: case DType::kQ5_0: case DType::kIQ4_NL: case DType::kIQ4_XS: return {0, -1};
+    case DType::kQ4_1: case DType::kQ5_1: case DType::kQ4_K: case DType::kQ5_K: return {0, 2};
+    case DType::kQ2_K: return {80, 82};
+    case DType::kQ3_K: return {108, -1};
+    case DType::kQ6_K: return {208, -1};
+    default: return {-1, -1};
+  }
+}
+
 Weight make_weight(std::mt19937& random, DType dtype, int64_t rows, int64_t k) {
-  Weight w{Tensor::empty({rows, k}, dtype), std::vector<double>(static_cast<size_t>(rows * k))};
+  Weight w{Tensor::empty({rows, k}, dtype), std::vector<float>(static_cast<size_t>(rows * k))};
   auto* bytes = w.tensor.data_as<uint8_t>();
   std::normal_distribution<float> normal(0, 0.1f);
-  const auto half = [&](uint8_t* p, float scale) {  // a positive half near `scale`
-    const float f = scale * std::uniform_real_distribution<float>(0.5f, 1.5f)(random);
-    const uint32_t bits = std::bit_cast<uint32_t>(f * 0x1p-112f);
-    const auto h = static_cast<uint16_t>(bits >> 13);
+  const auto put_half = [&](uint8_t* p) {  // +- 0.005 .. 0.03, exact
+    const auto h = static_cast<uint16_t>(0x1d00 + random() % 0x0a00 + (random() % 2 << 15));
     std::memcpy(p, &h, 2);
-    return static_cast<double>(cpu::half_to_float(h));
   };
-  const int block = dtype_info(dtype).block_size, block_bytes = dtype_info(dtype).block_bytes;
-  for (int64_t b = 0; b < rows * k / block; ++b) {
-    uint8_t* p = bytes + b * block_bytes;
-    double* v = w.values.data() + b * block;
+  const DTypeInfo& info = dtype_info(dtype);
+  const auto [d, m] = half_offsets(dtype);
+  for (int64_t b = 0; b < rows * k / info.block_size; ++b) {
+    uint8_t* p = bytes + b * info.block_bytes;
     const float f = normal(random);
-    if (dtype == DType::kF32) {
-      std::memcpy(p, &f, 4);
-      v[0] = f;
-    } else if (dtype == DType::kBF16) {
-      const uint16_t h = cpu::float_to_bf16(f);
-      std::memcpy(p, &h, 2);
-      v[0] = cpu::bf16_to_float(h);
-    } else if (dtype == DType::kF16) {
-      v[0] = half(p, 0.1f);
-    } else {
-      for (int i = 0; i < block_bytes; ++i) p[i] = static_cast<uint8_t>(random());
-      const double d = half(p, 0.01f), m = dtype == DType::kQ4_1 ? half(p + 2, 0.05f) : 0;
-      for (int i = 0; i < 32; ++i) {
-        if (dtype == DType::kQ8_0) v[i] = d * static_cast<int8_t>(p[2 + i]);
-        if (dtype == DType::kQ4_0) v[i] = d * ((p[2 + i % 16] >> (i / 16 * 4) & 15) - 8);
-        if (dtype == DType::kQ4_1) v[i] = d * (p[4 + i % 16] >> (i / 16 * 4) & 15) + m;
-      }
-    }
+    const uint16_t bf16 = cpu::float_to_bf16(f);
+    for (int i = 0; i < info.block_bytes; ++i) p[i] = static_cast<uint8_t>(random());
+    if (dtype == DType::kF32) std::memcpy(p, &f, 4);
+    if (dtype == DType::kBF16) std::memcpy(p, &bf16, 2);
+    if (dtype == DType::kF16) put_half(p);
+    if (d >= 0) put_half(p + d);
+    if (m >= 0) put_half(p + m);
   }
+  for (int64_t r = 0; r < rows; ++r) dequantize_row(dtype, w.tensor.row<uint8_t>(r), k, w.values.data() + r * k);
   return w;
 }
 
-constexpr DType kWeightTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+constexpr DType kWeightTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,
+                                  DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2_K, DType::kQ3_K,
+                                  DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
+
+int64_t whole_blocks(DType dtype, int64_t k) {
+  const int64_t block = dtype_info(dtype).block_size;
+  return (k + block - 1) / block * block;
+}
 
 // x as the kernels see it: for quantised weights rounded to int8 with a scale for each 32.
 std::vector<double> seen_activations(const Tensor& x, bool quantized) {
@@ -170,8 +177,9 @@ std::vector<double> seen_activations(const Tensor& x, bool quantized) {
 
 TEST_P(OpsTest, LinearOfEveryTypeAndRaggedShapes) {
   for (const DType dtype : kWeightTypes) {
-    for (const auto& [rows, out_features, k] : {std::array<int64_t, 3>{1, 32, 32}, {1, 70, 576}, {3, 33, 64}, {5, 96, 1056},
+    for (const auto& [rows, out_features, min_k] : {std::array<int64_t, 3>{1, 32, 32}, {1, 70, 576}, {3, 33, 64}, {5, 96, 1056},
                                                 {17, 40, 96}, {50, 64, 544}, {251, 31, 64}}) {
+      const int64_t k = whole_blocks(dtype, min_k);
       const Weight w = make_weight(random_, dtype, out_features, k);
       const Tensor x = normals({rows, k}), bias = normals({out_features}), out = poisoned({rows, out_features});
       const PackedWeight packed = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
@@ -181,7 +189,7 @@ TEST_P(OpsTest, LinearOfEveryTypeAndRaggedShapes) {
         for (int64_t n = 0; n < out_features; ++n) {
           double expected = bias.data_as<float>()[n], magnitude = std::abs(expected);
           for (int64_t i = 0; i < k; ++i) {
-            const double term = seen[static_cast<size_t>(r * k + i)] * w.values[static_cast<size_t>(n * k + i)];
+            const double term = seen[static_cast<size_t>(r * k + i)] * double{w.values[static_cast<size_t>(n * k + i)]};
             expected += term, magnitude += std::abs(term);
           }
           ASSERT_NEAR(out.row<float>(r)[n], expected, 1e-6 * magnitude + 1e-6)
@@ -194,25 +202,27 @@ TEST_P(OpsTest, LinearOfEveryTypeAndRaggedShapes) {
 
 TEST_P(OpsTest, PiecesSlicesAndGateUp) {
   for (const DType dtype : kWeightTypes) {
-    const Weight whole = make_weight(random_, dtype, 120, 192);
-    // Rows 7..47 and 60..100, columns 64..160: a strided view of the "file".
-    const Tensor columns = whole.tensor.slice(1, 64, 96);
+    // Rows 7..47 and 60..100 and some columns in the middle: strided views of the "file".
+    const int64_t block = dtype_info(dtype).block_size, from = 2 * block, k = whole_blocks(dtype, 96), all = from + k + block;
+    const Weight whole = make_weight(random_, dtype, 120, all);
+    const Tensor columns = whole.tensor.slice(1, from, k);
     const Tensor pieces[] = {columns.slice(0, 7, 40), columns.slice(0, 60, 40)};
     const PackedWeight w = ops::pack_weight(ctx_, pieces);
     EXPECT_EQ(w.out_features, 80);
-    EXPECT_EQ(w.in_features, 96);
-    const Tensor x = normals({9, 96}), both = poisoned({9, 80}), fused = poisoned({9, 40});
+    EXPECT_EQ(w.in_features, k);
+    const Tensor x = normals({9, k}), both = poisoned({9, 80}), fused = poisoned({9, 40});
     ops::linear(ctx_, x, w, Tensor(), both);
     ops::gate_up_silu(ctx_, x, w, fused);
     const auto seen = seen_activations(x, is_quantized(dtype));
     for (int64_t r = 0; r < 9; ++r) {
       for (int64_t n = 0; n < 80; ++n) {
-        double expected = 0;
-        for (int64_t i = 0; i < 96; ++i) {
-          expected += seen[static_cast<size_t>(r * 96 + i)] *
-                      whole.values[static_cast<size_t>((n < 40 ? 7 + n : 20 + n) * 192 + 64 + i)];
+        double expected = 0, magnitude = 0;
+        for (int64_t i = 0; i < k; ++i) {
+          const double term = seen[static_cast<size_t>(r * k + i)] *
+                              double{whole.values[static_cast<size_t>((n < 40 ? 7 + n : 20 + n) * all + from + i)]};
+          expected += term, magnitude += std::abs(term);
         }
-        ASSERT_NEAR(both.row<float>(r)[n], expected, 3e-5) << dtype_name(dtype);
+        ASSERT_NEAR(both.row<float>(r)[n], expected, 1e-6 * magnitude + 1e-6) << dtype_name(dtype);
       }
       for (int64_t n = 0; n < 40; ++n) {
         const double g = both.row<float>(r)[n], u = both.row<float>(r)[40 + n];
@@ -225,18 +235,19 @@ TEST_P(OpsTest, PiecesSlicesAndGateUp) {
 
 TEST_P(OpsTest, EmbeddingReadsThePackedTable) {
   for (const DType dtype : kWeightTypes) {
-    const Weight w = make_weight(random_, dtype, 70, 64);
+    const int64_t k = whole_blocks(dtype, 64);
+    const Weight w = make_weight(random_, dtype, 70, k);
     const PackedWeight table = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
     Tensor ids = Tensor::empty({5}, DType::kI32);
     const int32_t values[] = {1000, 1069, 999, 1070, 1033};
     std::memcpy(ids.data(), values, sizeof values);
-    const Tensor out = poisoned({5, 64});
+    const Tensor out = poisoned({5, k});
     ops::embedding(ctx_, ids, table, 1000, out);
     for (int t = 0; t < 5; ++t) {
       const bool inside = values[t] >= 1000 && values[t] < 1070;
-      for (int64_t i = 0; i < 64; ++i) {
-        const double expected = inside ? w.values[static_cast<size_t>((values[t] - 1000) * 64 + i)] : 0;
-        EXPECT_FLOAT_EQ(out.row<float>(t)[i], static_cast<float>(expected)) << dtype_name(dtype);
+      for (int64_t i = 0; i < k; ++i) {
+        const float expected = inside ? w.values[static_cast<size_t>((values[t] - 1000) * k + i)] : 0;
+        EXPECT_FLOAT_EQ(out.row<float>(t)[i], expected) << dtype_name(dtype);
       }
     }
   }

@@ -97,12 +97,13 @@ class Attention {
   // The block's queries, scaled, as tiles of the plain matrix kernel.
   void load_queries(const Block& b, float* tiles) const {
     const auto scale = static_cast<float>(params_.scale);
-    for (int64_t r0 = 0; r0 < b.rows; r0 += level_.float_tile_rows) {
-      const int64_t rows = std::min<int64_t>(level_.float_tile_rows, b.rows - r0);
+    for (int64_t r0 = 0; r0 < b.rows;) {
+      const int64_t rows = next_tile_rows<>(b.rows - r0, level_.float_tile_rows);
       for (int64_t r = 0; r < rows; ++r) {
         const float* source = row_of(q_, b, r0 + r);
         for (int64_t d = 0; d < head_dim_; ++d) tiles[r0 * head_dim_ + d * rows + r] = source[d] * scale;
       }
+      r0 += rows;
     }
   }
 

@@ -65,16 +65,18 @@ class SplitKernel {
     if (row_begin >= row_end) return;
     load_keys(begin);
     load_values(begin);
-    // Whole tiles, so that their layout is that of q.
-    const int64_t tile_begin = row_begin / V::kFloatTileRows * V::kFloatTileRows;
-    for (int64_t r0 = tile_begin; r0 < row_end; r0 += V::kFloatTileRows) {
-      const int rows = s_.rows - r0 < V::kFloatTileRows ? static_cast<int>(s_.rows - r0) : V::kFloatTileRows;
-      with_constant<V::kFloatTileRows>(rows, [&]<int kRows>() { multiply_keys<kRows>(r0); });
+    for (int64_t r0 = 0; r0 < row_end;) {  // the tiles of q that have one of these rows
+      const int rows = next_tile_rows<V>(s_.rows - r0, V::kFloatTileRows);
+      if (r0 + rows > row_begin) {
+        with_tile_rows<V::kFloatTileRows>(rows, [&]<int kRows>() { multiply_keys<kRows>(r0); });
+      }
+      r0 += rows;
     }
     for (int64_t r = row_begin; r < row_end; ++r) soften(r, begin);
-    for (int64_t r0 = row_begin; r0 < row_end; r0 += V::kFloatTileRows) {
-      const int rows = row_end - r0 < V::kFloatTileRows ? static_cast<int>(row_end - r0) : V::kFloatTileRows;
-      with_constant<V::kFloatTileRows>(rows, [&]<int kRows>() { add_values<kRows>(r0); });
+    for (int64_t r0 = row_begin; r0 < row_end;) {
+      const int rows = next_tile_rows<V>(row_end - r0, V::kFloatTileRows);
+      with_tile_rows<V::kFloatTileRows>(rows, [&]<int kRows>() { add_values<kRows>(r0); });
+      r0 += rows;
     }
   }
 

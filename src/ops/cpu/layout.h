@@ -15,13 +15,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/cpu/half.h"
+
 namespace tutti::cpu {
 
 inline constexpr int kPanelRows = 32;  // output features of a panel
 inline constexpr int kHalfRows = 16;   // codes are stored in two halves of 16 rows (one AMX tile, one 512-bit vector)
 inline constexpr int kBlock = 32;      // elements that share an activation scale
 inline constexpr int kQuads = kBlock / 4;
-inline constexpr int kMaxTileRows = 16;  // no level takes more activation rows at a time
 // Rows are computed in groups of this many, which bounds scratch memory; a multiple of every level's tile height.
 inline constexpr int64_t kRowGroup = 240;
 // k is walked in chunks of this many elements, so that a chunk of a panel stays in the first-level cache for all rows.
@@ -31,8 +32,16 @@ inline constexpr int64_t kQuantChunk = 256;
 inline constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 inline constexpr int64_t num_panels(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 
-// Activations are kept in tiles of `tile_rows` rows (the last tile has the rows that are left, `mr` below).
-//
+// Activations are kept in tiles of `mr` rows: as many of the level's full tiles as there are, then tiles of 8, 4, 2 and 1
+// rows. Few heights keep the kernels few; bits do not depend on the height.
+template <class Tag = Baseline>
+inline constexpr int next_tile_rows(int64_t rows_left, int full_tile) {
+  if (rows_left >= full_tile) return full_tile;
+  int rows = 8;
+  while (rows > 1 && (rows >= full_tile || rows > rows_left)) rows /= 2;
+  return rows;
+}
+
 // For plain weights a tile is F32 [k rounded up to even][mr].
 //
 // For quantised weights a tile is a record for each block of 32 elements. A row's block has one float scale,

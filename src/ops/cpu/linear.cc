@@ -39,14 +39,15 @@ class Activations {
   }
 
  private:
-  void prepare_tiles(const Tensor& x, int64_t first_row, int64_t rows, int64_t tile_rows,
+  void prepare_tiles(const Tensor& x, int64_t first_row, int64_t rows, int full_tile,
                      decltype(LevelKernels::float_tile) kernel, int64_t row_bytes, uint8_t* tiles) {
-    const int64_t count = (rows + tile_rows - 1) / tile_rows;
+    const int64_t count = (rows + full_tile - 1) / full_tile;
     split_evenly(ctx_, threads_for(ctx_, rows * k_ / 4), count, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        const int64_t row = t * tile_rows;
-        kernel(x.row<float>(first_row + row), x.stride(0), static_cast<int>(std::min(tile_rows, rows - row)), k_,
-               tiles + row * row_bytes);
+      const int64_t stop = std::min(rows, end * full_tile);
+      for (int64_t row = begin * full_tile; row < stop;) {
+        const int tile_rows = next_tile_rows<>(stop - row, full_tile);
+        kernel(x.row<float>(first_row + row), x.stride(0), tile_rows, k_, tiles + row * row_bytes);
+        row += tile_rows;
       }
     });
   }

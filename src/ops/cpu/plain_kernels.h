@@ -61,14 +61,15 @@ void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
   for (int64_t k0 = 0; k0 < padded_k; k0 += kPlainChunk) {
     const int64_t count = padded_k - k0 < kPlainChunk ? padded_k - k0 : kPlainChunk;
     const uint8_t* chunk = panel + k0 * kPanelRows * W::kElementBytes;
-    for (int64_t r0 = 0; r0 < rows; r0 += V::kFloatTileRows) {
-      const int tile_rows = rows - r0 < V::kFloatTileRows ? static_cast<int>(rows - r0) : V::kFloatTileRows;
+    for (int64_t r0 = 0; r0 < rows;) {
+      const int tile_rows = next_tile_rows<V>(rows - r0, V::kFloatTileRows);
       const float* a = reinterpret_cast<const float*>(tiles) + r0 * padded_k + k0 * tile_rows;
-      with_constant<V::kFloatTileRows>(tile_rows, [&]<int kRows>() {
+      with_tile_rows<V::kFloatTileRows>(tile_rows, [&]<int kRows>() TUTTI_INLINE {
         for (int column = 0; column < kPanelRows; column += 2 * V::kLanes) {
           plain_tile<V, W, InterleavedRows<kRows>, kRows>(a, chunk, column, count, c + r0 * ldc + column, ldc, k0 == 0);
         }
       });
+      r0 += tile_rows;
     }
   }
 }

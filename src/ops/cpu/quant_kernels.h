@@ -13,17 +13,20 @@
 namespace tutti::cpu {
 
 // Codes taken out of their planes and scales made floats, for a chunk of a panel: what the many-row kernel reads.
-// Same names as BlockFormat, so that one kernel serves both.
-template <int kGroupSize, bool kMin, int kOffset>
+// Same names as BlockFormat, so that one kernel serves both. Formats share these kernels: the offset of the codes is a
+// run-time number here.
+template <int kGroupSize, bool kMin, bool kSignedCodes>
 struct Expanded {
   static constexpr int kUnit = kBlock;
   static constexpr int kBlocks = 1;
   static constexpr int kGroup = kGroupSize;
   static constexpr int kGroups = kBlock / kGroupSize;
   static constexpr bool kHasMin = kMin;
-  static constexpr int kOffsetBits = kOffset;
   static constexpr int kScaleFloats = kGroups * (kMin ? 2 : 1) * kPanelRows;
   static constexpr int kUnitBytes = Bits8::kBytes + kScaleFloats * 4;
+  template <class V>
+  static constexpr bool kSigned = kSignedCodes;
+  static constexpr bool kOffset = !kMin;
 
   struct Scales {
     template <class V>
@@ -41,56 +44,63 @@ struct Expanded {
   }
 };
 
-template <class Format>
-using ExpandedOf = Expanded<Format::kGroup, Format::kHasMin, Format::kOffsetBits>;
+template <class V, class Format>
+using ExpandedOf = Expanded<Format::kGroup, Format::kHasMin, Format::template kSigned<V>>;
 
 // The most rows for which a kernel takes a whole panel at a time, so that weights stream through once.
-template <class V>
-inline constexpr int kStreamRows = V::kLanes >= 16 ? 4 : 2;
+inline constexpr int kStreamRows = 4;
 
-// Where the next chunk of weights will be read, and how much of it to fetch with each block of this one.
-struct Ahead {
-  const uint8_t* next;  // nullptr: nothing
-  int64_t step;         // bytes a block
+// What a call of the tile kernel works on.
+struct QuantTile {
+  const uint8_t* record;  // of activations
+  const uint8_t* unit;    // of weights
+  int64_t blocks;         // of 32 k
+  int first_row;          // of the panel
+  int offset_bits;
+  const uint8_t* ahead;   // packed weights to fetch on the way, nullptr for none
+  int64_t ahead_step;     // bytes for each block
+  float* c;               // [rows][kVectors * lanes]
+  int64_t ldc;
+  bool first;             // c is not read
 };
 
-// c[r][0 .. kVectors * lanes) (+)= the products with `blocks` blocks of 32 k, from the panel's row `first_row` on.
+// c (+)= the products of kRows activation rows with kVectors vectors of weight rows.
 template <class V, class Format, int kRows, int kVectors>
-void quant_tile_product(const uint8_t* record, const uint8_t* unit, int first_row, int64_t blocks, Ahead ahead, float* c,
-                        int64_t ldc, bool first) {
+void quant_tile_product(const QuantTile& t) {
   using F = typename V::F;
   using I = typename V::I;
   constexpr int kGroups = kBlock / Format::kGroup;
   constexpr int kGroupQuads = kQuads / kGroups;
-  constexpr bool kSigned = V::kSignedDot && Format::kOffsetBits == 7;  // dot() itself takes the 128 off
+  constexpr bool kSigned = Format::template kSigned<V>;  // dot() itself takes the 128 off
+  const uint8_t *record = t.record, *unit = t.unit, *ahead = t.ahead;
   F sum[kVectors][kRows];
   for (int v = 0; v < kVectors; ++v) {
-    for (int r = 0; r < kRows; ++r) sum[v][r] = first ? V::zero() : V::load(c + r * ldc + v * V::kLanes);
+    for (int r = 0; r < kRows; ++r) sum[v][r] = t.first ? V::zero() : V::load(t.c + r * t.ldc + v * V::kLanes);
   }
 
   int block = 0;  // inside the unit
-  for (int64_t b = 0; b < blocks; ++b) {
+  for (int64_t b = 0; b < t.blocks; ++b) {
     const int8_t* codes = reinterpret_cast<const int8_t*>(record);
     const float* scale = reinterpret_cast<const float*>(record + kRows * kBlock);
     const int32_t* neg_sum = reinterpret_cast<const int32_t*>(scale + kRows);
     const float* code_sum = reinterpret_cast<const float*>(neg_sum + 3 * kRows);
     if constexpr (kVectors * V::kLanes == kPanelRows) {
       if (block == 0) V::template prefetch<Format::kUnitBytes>(unit + V::kPrefetchBytes);
-    } else if (ahead.next != nullptr) {
-      for (int64_t i = 0; i < ahead.step; i += 64) V::template prefetch<64>(ahead.next + i);
-      ahead.next += ahead.step;
+    } else if (ahead != nullptr) {
+      for (int64_t i = 0; i < t.ahead_step; i += 64) V::template prefetch<64>(ahead + i);
+      ahead += t.ahead_step;
     }
 
-    for_constants<kVectors>([&]<int kVector>() TUTTI_INLINE {
+    const auto one_vector = [&](int v) TUTTI_INLINE {
       V::barrier();
-      const int row = first_row + kVector * V::kLanes;
+      const int row = t.first_row + v * V::kLanes;
       const int half = row / kHalfRows, byte = row % kHalfRows * 4;
       for_constants<kGroups>([&]<int kGroupIndex>() TUTTI_INLINE {
         constexpr int kSum = kGroups == 1 ? 0 : 1 + kGroupIndex;  // which of the three sums
         I dot[kRows];
         for (int r = 0; r < kRows; ++r) {
-          if constexpr (Format::kOffsetBits >= 0 && !kSigned) {
-            dot[r] = V::shift_left(V::set1_i(neg_sum[kSum * kRows + r]), Format::kOffsetBits);
+          if constexpr (Format::kOffset && !kSigned) {
+            dot[r] = V::shift_left(V::set1_i(neg_sum[kSum * kRows + r]), t.offset_bits);
           } else {
             dot[r] = V::set1_i(0);
           }
@@ -102,16 +112,19 @@ void quant_tile_product(const uint8_t* record, const uint8_t* unit, int first_ro
         });
         const F d = Format::Scales::template load_scale<V>(unit, row, block * kGroups + kGroupIndex);
         for (int r = 0; r < kRows; ++r) {
-          sum[kVector][r] = V::fma(V::to_float(dot[r]), V::mul(d, V::set1(scale[r])), sum[kVector][r]);
+          sum[v][r] = V::fma(V::to_float(dot[r]), V::mul(d, V::set1(scale[r])), sum[v][r]);
         }
         if constexpr (Format::kHasMin) {
           const F m = Format::Scales::template load_min<V>(unit, row, block * kGroups + kGroupIndex);
-          for (int r = 0; r < kRows; ++r) {
-            sum[kVector][r] = V::fma(m, V::set1(code_sum[kSum * kRows + r]), sum[kVector][r]);
-          }
+          for (int r = 0; r < kRows; ++r) sum[v][r] = V::fma(m, V::set1(code_sum[kSum * kRows + r]), sum[v][r]);
         }
       });
-    });
+    };
+    if constexpr (kVectors <= 2) {
+      for_constants<kVectors>([&]<int kVector>() TUTTI_INLINE { one_vector(kVector); });
+    } else {
+      for (int v = 0; v < kVectors; ++v) one_vector(v);
+    }
 
     record += kRows * kQuantBytesPerRow;
     if (++block == Format::kBlocks) {
@@ -120,35 +133,55 @@ void quant_tile_product(const uint8_t* record, const uint8_t* unit, int first_ro
     }
   }
   for (int v = 0; v < kVectors; ++v) {
-    for (int r = 0; r < kRows; ++r) V::store(c + r * ldc + v * V::kLanes, sum[v][r]);
+    for (int r = 0; r < kRows; ++r) V::store(t.c + r * t.ldc + v * V::kLanes, sum[v][r]);
   }
 }
 
-// All tiles of `rows` activation rows with a chunk of `blocks` blocks that starts at block `first_block`.
-// `next_chunk` of the packed panel, with `block_bytes` for each block, is fetched on the way.
+// A chunk of a panel and the activations that meet it.
+struct QuantChunk {
+  const uint8_t* unit;     // packed, or expanded
+  const uint8_t* next;     // the chunk after it, packed: fetched on the way
+  int64_t block_bytes;     // of a packed block of 32 k
+  int64_t first_block, blocks, all_blocks;
+  int offset_bits;
+  const uint8_t* tiles;
+  int64_t rows;
+  float* c;
+  int64_t ldc;
+};
+
+// All tiles of a chunk.
 template <class V, class Format, int kMaxRows>
-void quant_chunk(const uint8_t* unit, int64_t first_block, int64_t blocks, int64_t all_blocks, const uint8_t* tiles,
-                 int64_t rows, const uint8_t* next_chunk, int64_t block_bytes, float* c, int64_t ldc) {
-  for (int64_t r0 = 0; r0 < rows; r0 += kMaxRows) {
-    const int tile_rows = rows - r0 < kMaxRows ? static_cast<int>(rows - r0) : kMaxRows;
-    const uint8_t* record = tiles + (r0 * all_blocks + first_block * tile_rows) * kQuantBytesPerRow;
-    with_constant<kMaxRows>(tile_rows, [&]<int kRows>() {
-      constexpr int kVectors = kRows <= kStreamRows<V> ? kPanelRows / V::kLanes : 1;
+void quant_chunk(const QuantChunk& chunk) {
+  for (int64_t r0 = 0; r0 < chunk.rows;) {
+    const int tile_rows = next_tile_rows<V>(chunk.rows - r0, kMaxRows);
+    with_tile_rows<kMaxRows>(tile_rows, [&]<int kRows>() TUTTI_INLINE {
+      constexpr int kVectors = kRows <= kStreamRows ? kPanelRows / V::kLanes : 1;
       constexpr int kPasses = kPanelRows / (kVectors * V::kLanes);
-      const int64_t step = block_bytes / kPasses;
+      QuantTile tile{.record = chunk.tiles + (r0 * chunk.all_blocks + chunk.first_block * tile_rows) * kQuantBytesPerRow,
+                     .unit = chunk.unit,
+                     .blocks = chunk.blocks,
+                     .first_row = 0,
+                     .offset_bits = chunk.offset_bits,
+                     .ahead = r0 == 0 ? chunk.next : nullptr,
+                     .ahead_step = chunk.block_bytes / kPasses,
+                     .c = chunk.c + r0 * chunk.ldc,
+                     .ldc = chunk.ldc,
+                     .first = chunk.first_block == 0};
       for (int pass = 0; pass < kPasses; ++pass) {
-        const int first_row = pass * kVectors * V::kLanes;
-        const Ahead ahead{r0 == 0 ? next_chunk + pass * step * blocks : nullptr, step};
-        quant_tile_product<V, Format, kRows, kVectors>(record, unit, first_row, blocks, ahead, c + r0 * ldc + first_row,
-                                                       ldc, first_block == 0);
+        quant_tile_product<V, Format, kRows, kVectors>(tile);
+        tile.first_row += V::kLanes;
+        tile.c += V::kLanes;
+        if (tile.ahead != nullptr) tile.ahead += tile.ahead_step * chunk.blocks;
       }
     });
+    r0 += tile_rows;
   }
 }
 
 template <class V, class Format>
 void expand_unit(const uint8_t* unit, uint8_t* out) {
-  using E = ExpandedOf<Format>;
+  using E = ExpandedOf<V, Format>;
   for (int block = 0; block < Format::kBlocks; ++block, out += E::kUnitBytes) {
     float* scales = reinterpret_cast<float*>(out + Bits8::kBytes);
     for (int first_row = 0; first_row < kPanelRows; first_row += V::kLanes) {
@@ -169,28 +202,33 @@ void expand_unit(const uint8_t* unit, uint8_t* out) {
   }
 }
 
-// LevelKernels::panel for block formats. Up to kStreamRows rows read the packed form; more rows share one expansion.
+// LevelKernels::panel for block formats. Up to kStreamRows rows read the packed form; more rows share one expansion,
+// unless the packed codes are bytes already.
 template <class V, class Format>
 void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
-  constexpr bool kBytes = Bits8::kBytes == Format::Codes::kBytes && Format::kOffsetBits == 7;
-  using E = ExpandedOf<Format>;
+  constexpr int kFewRows = kStreamRows < V::kQuantTileRows ? kStreamRows : V::kQuantTileRows;
+  using E = ExpandedOf<V, Format>;
   constexpr int64_t kChunkBlocks = kQuantChunk / kBlock;
-  alignas(64) uint8_t expanded[kBytes ? 1 : kChunkBlocks * E::kUnitBytes];
+  alignas(64) uint8_t expanded[Format::kByteCodes ? 1 : kChunkBlocks * E::kUnitBytes];
   const int64_t all_blocks = k / kBlock;
+  QuantChunk chunk{.block_bytes = Format::kUnitBytes / Format::kBlocks, .all_blocks = all_blocks,
+                   .offset_bits = Format::kOffsetBits, .tiles = tiles, .rows = rows, .c = c, .ldc = ldc};
   for (int64_t b0 = 0; b0 < all_blocks; b0 += kChunkBlocks) {
-    const int64_t blocks = all_blocks - b0 < kChunkBlocks ? all_blocks - b0 : kChunkBlocks;
-    constexpr int64_t kBlockBytes = Format::kUnitBytes / Format::kBlocks;
-    const uint8_t* chunk = panel + b0 / Format::kBlocks * Format::kUnitBytes;
-    const uint8_t* next = chunk + blocks / Format::kBlocks * Format::kUnitBytes;
-    if constexpr (kBytes) {
-      quant_chunk<V, Format, V::kQuantTileRows>(chunk, b0, blocks, all_blocks, tiles, rows, next, kBlockBytes, c, ldc);
-    } else if (rows <= kStreamRows<V>) {
-      quant_chunk<V, Format, kStreamRows<V>>(chunk, b0, blocks, all_blocks, tiles, rows, next, kBlockBytes, c, ldc);
+    chunk.first_block = b0;
+    chunk.blocks = all_blocks - b0 < kChunkBlocks ? all_blocks - b0 : kChunkBlocks;
+    const int64_t units = chunk.blocks / Format::kBlocks;
+    chunk.unit = panel + b0 / Format::kBlocks * Format::kUnitBytes;
+    chunk.next = chunk.unit + units * Format::kUnitBytes;
+    if constexpr (Format::kByteCodes) {
+      quant_chunk<V, Format, V::kQuantTileRows>(chunk);
+    } else if (rows <= kFewRows) {
+      quant_chunk<V, Format, kFewRows>(chunk);
     } else {
-      for (int64_t u = 0; u < blocks / Format::kBlocks; ++u) {
-        expand_unit<V, Format>(chunk + u * Format::kUnitBytes, expanded + u * Format::kBlocks * E::kUnitBytes);
+      for (int64_t u = 0; u < units; ++u) {
+        expand_unit<V, Format>(chunk.unit + u * Format::kUnitBytes, expanded + u * Format::kBlocks * E::kUnitBytes);
       }
-      quant_chunk<V, E, V::kQuantTileRows>(expanded, b0, blocks, all_blocks, tiles, rows, next, kBlockBytes, c, ldc);
+      chunk.unit = expanded;
+      quant_chunk<V, E, V::kQuantTileRows>(chunk);
     }
   }
 }

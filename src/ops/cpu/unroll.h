@@ -6,13 +6,20 @@
 
 namespace tutti::cpu {
 
-// Calls f.operator()<n>() for the run-time 1 <= n <= kMax.
+// Calls f.operator()<n>() for a tile height (layout.h) that is only known at run time.
 template <int kMax, class F>
-TUTTI_INLINE inline void with_constant(int n, F&& f) {
-  if constexpr (kMax > 1) {
-    if (n < kMax) return with_constant<kMax - 1>(n, f);
+TUTTI_INLINE inline void with_tile_rows(int n, F&& f) {
+  if (n == kMax) return f.template operator()<kMax>();
+  if constexpr (kMax > 8) {
+    if (n == 8) return f.template operator()<8>();
   }
-  f.template operator()<kMax>();
+  if constexpr (kMax > 4) {
+    if (n == 4) return f.template operator()<4>();
+  }
+  if constexpr (kMax > 2) {
+    if (n == 2) return f.template operator()<2>();
+  }
+  if constexpr (kMax > 1) f.template operator()<1>();
 }
 
 // f.operator()<i>() for 0 <= i < kCount, unrolled.

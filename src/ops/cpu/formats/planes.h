@@ -120,6 +120,18 @@ struct Joined {
   }
 };
 
+// Codes that index a table of 16 bytes.
+template <class Plane, class Levels>
+struct Looked {
+  static constexpr int kBytes = Plane::kBytes;
+  static void put(uint8_t* plane, int row, int k, uint32_t code) { Plane::put(plane, row, k, code); }
+  static uint32_t get(const uint8_t* plane, int row, int k) { return Levels::kTable[Plane::get(plane, row, k)]; }
+  template <class V, int kQuad>
+  static typename V::U load(const uint8_t* plane, int half, int byte) {
+    return V::lookup(Levels::kTable, Plane::template load<V, kQuad>(plane, half, byte));
+  }
+};
+
 // One GGUF block of one row, taken apart: what a format's decode() fills in.
 struct DecodedBlock {
   uint8_t codes[256];
@@ -128,6 +140,25 @@ struct DecodedBlock {
   int8_t scales[16];   // of each group, where a format has them
   int8_t mins[16];
 };
+
+// { uint32 high; uint8 q[16] } of Q5_0 and Q5_1.
+inline void decode_five_bits(const uint8_t* p, uint8_t* codes) {
+  uint32_t high;
+  std::memcpy(&high, p, 4);
+  for (int i = 0; i < 32; ++i) {
+    codes[i] = static_cast<uint8_t>((p[4 + i % 16] >> (i / 16 * 4) & 15) | (high >> i & 1) << 4);
+  }
+}
+
+// The 12 bytes of Q4_K and Q5_K: eight scales and eight minima of six bits.
+inline void decode_six_bit_scales(const uint8_t* p, DecodedBlock& out) {
+  for (int g = 0; g < 4; ++g) {
+    out.scales[g] = static_cast<int8_t>(p[g] & 63);
+    out.mins[g] = static_cast<int8_t>(p[g + 4] & 63);
+    out.scales[g + 4] = static_cast<int8_t>((p[g + 8] & 15) | p[g] >> 6 << 4);
+    out.mins[g + 4] = static_cast<int8_t>(p[g + 8] >> 4 | p[g + 4] >> 6 << 4);
+  }
+}
 
 // One half-precision scale for each row and unit, and a minimum if kHasMin: value = d * code (+ m).
 template <bool kMin>
@@ -197,8 +228,9 @@ struct SuperScale {
 };
 
 // What every format has: GGUF blocks of `kElements`, packed into units of kUnitBytes: the scales, then the codes of each
-// 32 elements. A code stands for code - 2^kOffsetBits (kOffsetBits < 0: for itself).
-template <DType kDType, int kElements, class CodesT, class ScalesT, int kOffset>
+// 32 elements. A code stands
+// for code - 2^kBits (kBits < 0: for itself).
+template <DType kDType, int kElements, class CodesT, class ScalesT, int kBits>
 struct BlockFormat {
   using Codes = CodesT;
   using Scales = ScalesT;
@@ -208,14 +240,19 @@ struct BlockFormat {
   static constexpr int kUnitBytes = Scales::kBytes + kBlocks * Codes::kBytes;
   static constexpr int kGroup = Scales::kGroup;
   static constexpr bool kHasMin = Scales::kHasMin;
-  static constexpr int kOffsetBits = kOffset;
+  static constexpr int kOffsetBits = kBits;
+  static constexpr bool kOffset = kBits >= 0;
+  static constexpr bool kByteCodes = Codes::kBytes == Bits8::kBytes;
+  // Does the level's dot() want 8-bit codes as signed numbers?
+  template <class V>
+  static constexpr bool kSigned = V::kSignedDot && kBits == 7;
 
   template <class V, int kQuad>
   static typename V::U load_codes(const uint8_t* unit, int block, int half, int byte) {
     return Codes::template load<V, kQuad>(unit + Scales::kBytes + block * Codes::kBytes, half, byte);
   }
   static int code_value(uint32_t code) {
-    return static_cast<int>(code) - (kOffset < 0 ? 0 : 1 << (kOffset < 0 ? 0 : kOffset));
+    return static_cast<int>(code) - (kOffset ? 1 << (kOffset ? kBits : 0) : 0);
   }
 };
 
