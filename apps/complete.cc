@@ -128,13 +128,13 @@ void summarize(const Answer& answer, const std::map<std::string, double>& before
     const auto now = after.find(name);
     return now == after.end() ? 0.0 : now->second - (then == before.end() ? 0.0 : then->second);
   };
-  const double compute = grown("tutti:step_compute_seconds_total");
-  const double comm = grown("tutti:step_communication_seconds_total");
-  const double host = grown("tutti:step_host_seconds_total");
+  const double compute = grown("tutti:compute_seconds_total");
+  const double comm = grown("tutti:comm_seconds_total");
+  const double host = grown("tutti:host_seconds_total");
   const double sum = compute + comm + host;
   if (sum <= 0) return;
   log::fact("time", "compute {:.0f}%, communication {:.0f}%, scheduling {:.0f}% of {:.2f} s; {} between ranks", compute / sum * 100,
-            comm / sum * 100, host / sum * 100, sum, format_bytes(grown("tutti:communication_bytes_total")));
+            comm / sum * 100, host / sum * 100, sum, format_bytes(grown("tutti:comm_bytes_total")));
 }
 
 int ask(const Arguments& arguments, bool chat) {

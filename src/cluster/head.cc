@@ -22,7 +22,10 @@ std::string random_secret() {
   return to_hex(bytes);
 }
 
-std::string count_ranks(size_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
+// "1 rank", "8 more ranks"
+std::string count_ranks(size_t count, const char* more = "") {
+  return fmt::format("{} {}rank{}", count, more, count == 1 ? "" : "s");
+}
 
 }  // namespace
 
@@ -67,8 +70,9 @@ bool Head::needs_other_nodes() const {
 
 void Head::listen(const ClusterToken& token, const TlsIdentity& identity) {
   cluster_id_ = token.cluster_id();
-  // A secret goes to a terminal only; a log gets the place where it is kept.
-  token_hint_ = ::isatty(STDERR_FILENO) == 1 ? " --token " + token.text() : " --token-file FILE";
+  // A secret goes to a terminal only; in a log stands where it is kept.
+  show_token_ = ::isatty(STDERR_FILENO) == 1;
+  token_ = token.text();
   ControlHandler& handler = *this;
   server_ = std::make_unique<ControlServer>(options_.control_port, identity, handler);
 }
@@ -76,12 +80,16 @@ void Head::listen(const ClusterToken& token, const TlsIdentity& identity) {
 void Head::announce_wait(Deadline deadline) const {
   const std::vector<int> missing = membership_.free_ranks();
   const auto minutes = std::chrono::duration<double, std::ratio<60>>(deadline.left()).count();
-  log::fact("waiting", "for {} more, for {:.0f} min (--ready-timeout). On the other node type:", count_ranks(missing.size()),
-            minutes);
+  log::fact("waiting", "for {}, for {:.0f} min (--ready-timeout). On the other node type:",
+            count_ranks(missing.size(), "more "), minutes);
   std::string port;
   if (options_.control_port != kDefaultControlPort) port = fmt::format(" --master-port {}", options_.control_port);
-  log::continuation(fmt::format("tutti worker --master-ip {}{}{}", own_address_, port, token_hint_));
-  if (token_hint_.ends_with("FILE")) log::continuation("FILE holds the cluster token: `tutti token` prints it to a terminal");
+  const std::string flag = show_token_ ? " --token " + token_ : " --token-file FILE";
+  log::continuation(fmt::format("tutti worker --master-ip {}{}{}", own_address_, port, flag));
+  if (!show_token_) {
+    log::continuation(fmt::format("FILE with the cluster token: a copy of {} of this node. A worker that joined before needs none",
+                                  token_path()));
+  }
 }
 
 std::string Head::explain_missing(double waited) const {
@@ -107,7 +115,7 @@ bool Head::wait_for_nodes(Deadline deadline, const std::function<bool()>& interr
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
     if (deadline.passed()) throw JoinError(explain_missing(waited));
     if (waited > 2) {
-      log::progress("waiting", fmt::format("for {} more, {:.0f} s left", count_ranks(membership_.free_ranks().size()),
+      log::progress("waiting", fmt::format("for {}, {:.0f} s left", count_ranks(membership_.free_ranks().size(), "more "),
                                            std::chrono::duration<double>(deadline.left()).count()));
     }
     changed_.wait_for(lock, std::chrono::milliseconds(200));
@@ -176,6 +184,7 @@ void Head::stop_ranks(const std::string& reason, bool leave, std::chrono::nanose
   {
     std::lock_guard lock(mutex_);
     if (group_) group_->expect_end();
+    leaving_ = leaving_ || leave;
     sessions = sessions_;
   }
   for (const auto& [id, session] : sessions) session->send(StopRanks{epoch_, reason, leave});
@@ -210,7 +219,7 @@ std::string Head::status_json() {
     for (const auto& [id, node] : membership_.nodes()) {
       report["nodes"].push_back({{"name", node.name},
                                  {"address", node.address},
-                                 {"state", node.state == NodeState::kJoined ? "joined" : "checking"},
+                                 {"state", node.state == NodeState::kChecking ? "checking" : group_ == nullptr ? "joined" : "ready"},
                                  {"ranks", node.ranks},
                                  {"processor", node.hello.processor},
                                  {"cores", node.hello.cores},

@@ -81,7 +81,8 @@ class Head final : private ControlHandler {
 
   const HeadOptions options_;
   std::string cluster_id_;
-  std::string token_hint_;  // how to name the token in the line to type
+  std::string token_;       // for the line to type, on a terminal only
+  bool show_token_ = false;
   MemberNode self_;
   std::string own_address_;
 
@@ -94,6 +95,7 @@ class Head final : private ControlHandler {
   int64_t epoch_ = 0;
   std::shared_ptr<RankGroup> group_;
   std::function<Json()> status_source_;
+  bool leaving_ = false;           // this head ends, nodes go in peace
   bool stopping_ = false;
 
   std::unique_ptr<RankProcesses> local_ranks_;

@@ -144,6 +144,7 @@ void Head::lose(int id, const std::string& why) {
   std::shared_ptr<RankGroup> group;
   std::shared_ptr<NodeSession> session;
   MemberNode node;
+  bool expected = false;
   {
     std::lock_guard lock(mutex_);
     MemberNode* found = membership_.find(id);
@@ -154,13 +155,14 @@ void Head::lose(int id, const std::string& why) {
     sessions_.erase(id);
     membership_.remove(id);
     group = group_;
+    expected = leaving_;
   }
   if (group) {
     for (const int rank : node.ranks) group->on_lost(rank, why);
   }
   session->end();
   changed_.notify_all();
-  log::warning("{} ({}) left the cluster: {}", node.name, node.address, why);
+  if (!expected) log::warning("{} ({}) left the cluster: {}", node.name, node.address, why);
 }
 
 void Head::watch() {

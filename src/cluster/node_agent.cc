@@ -237,7 +237,7 @@ void NodeAgent::stop_ranks(const std::string& reason) {
 void NodeAgent::forward_to_rank(const RankFrame& frame) {
   if (frame.epoch != epoch_ || ranks_ == nullptr) return;
   if (frame.frame.type == FrameType::kStart && frame.rank == my_ranks_.front()) {
-    log::fact("ready", "{} serve. Ctrl-C leaves", name_ranks(my_ranks_));
+    log::fact("ready", "{} {}. Ctrl-C leaves", name_ranks(my_ranks_), my_ranks_.size() == 1 ? "serves" : "serve");
   }
   try {
     ranks_->send(frame.rank, frame.frame.type, frame.frame.payload);

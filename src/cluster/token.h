@@ -18,6 +18,8 @@ class ClusterToken {
   // Public: tells clusters apart on screens and in certificates.
   const std::string& cluster_id() const { return cluster_id_; }
 
+  bool operator==(const ClusterToken&) const = default;
+
  private:
   ClusterToken(std::string text, std::string cluster_id) : text_(std::move(text)), cluster_id_(std::move(cluster_id)) {}
 
