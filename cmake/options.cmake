@@ -23,13 +23,13 @@ endif()
 
 add_library(tutti_flags INTERFACE)
 target_include_directories(tutti_flags INTERFACE "${CMAKE_SOURCE_DIR}/src")
-target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+target_compile_options(tutti_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-missing-field-initializers>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # gcc 12 sees overlapping copies in `"text" + std::string` where there are none (gcc bug 105651).
-  target_compile_options(tutti_flags INTERFACE -Wno-restrict)
+  target_compile_options(tutti_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>")
 endif()
 if(TUTTI_WERROR)
-  target_compile_options(tutti_flags INTERFACE -Werror)
+  target_compile_options(tutti_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Werror>")
 endif()
 if(TUTTI_SANITIZE)
   target_compile_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g1)
@@ -41,6 +41,10 @@ if(TUTTI_SANITIZE)
     # Asio and the standard library use fences that gcc's tsan does not model.
     target_compile_options(tutti_flags INTERFACE -Wno-tsan)
   endif()
+endif()
+
+if(TUTTI_CUDA)
+  include(cuda)
 endif()
 
 find_package(Threads REQUIRED)

@@ -9,12 +9,14 @@
 namespace tutti {
 
 struct KernelTable;
+class CudaContext;
 
 struct Context {
   Device device;
   ThreadPool* pool = nullptr;  // CPU kernels; nullptr: the calling thread alone
   Arena* arena = nullptr;      // activations and scratch of one step
   const KernelTable* kernels = nullptr;  // nullptr: the best for the device (ops/kernel_table.h)
+  CudaContext* cuda = nullptr;           // GPU kernels: their stream and libraries (ops/cuda_context.h)
 };
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "tensor/device_memory.h"
 
 namespace tutti {
 namespace {
@@ -27,7 +28,7 @@ std::byte* map_huge(size_t bytes) {
 }  // namespace
 
 std::shared_ptr<Buffer> Buffer::allocate(size_t bytes, Device device) {
-  CHECK(device.is_cpu());
+  if (!device.is_cpu()) return cuda::allocate(bytes, device);
   if (bytes >= kHugePage) {
     const size_t mapped = round_up(bytes, kHugePage) + kHugePage;
     std::byte* raw = map_huge(mapped);

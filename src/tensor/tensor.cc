@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tensor/device_memory.h"
+
 namespace tutti {
 
 void Tensor::set_contiguous(std::initializer_list<int64_t> shape) {
@@ -32,8 +34,12 @@ Tensor Tensor::empty(std::initializer_list<int64_t> shape, DType dtype, Device d
 
 Tensor Tensor::zeros(std::initializer_list<int64_t> shape, DType dtype, Device device) {
   Tensor t = empty(shape, dtype, device);
-  CHECK(device.is_cpu());
-  std::memset(t.data_, 0, t.bytes());
+  if (device.is_cpu()) {
+    std::memset(t.data_, 0, t.bytes());
+  } else {
+    cuda::zero_async(t.data_, t.bytes(), nullptr);
+    cuda::synchronize(nullptr);
+  }
   return t;
 }
 

@@ -1,0 +1,21 @@
+# The CUDA compiler and the architectures to build for. The runtime is linked statically; cuBLASLt, NCCL and NVML are
+# opened when the program starts and found missing by name.
+set(TUTTI_CUDA_ARCHITECTURES "90a" CACHE STRING "Architectures of the CUDA kernels, as in sm_*: 80;86;89;90a;100;120 for a bundle")
+
+set(CMAKE_CUDA_ARCHITECTURES OFF)
+if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+
+add_library(tutti_cuda_flags INTERFACE)
+target_include_directories(tutti_cuda_flags SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+foreach(arch ${TUTTI_CUDA_ARCHITECTURES})
+  target_compile_options(tutti_cuda_flags INTERFACE
+                         "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-gencode=arch=compute_${arch},code=sm_${arch}>")
+endforeach()
+target_compile_options(tutti_cuda_flags INTERFACE
+                       "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -lineinfo>")

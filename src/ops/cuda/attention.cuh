@@ -1,0 +1,204 @@
+// The inner step of attention (arXiv:2205.14135, arXiv:2307.08691): a warp's 16 rows of queries against a tile of keys
+// and values in shared memory, with a running maximum and sum.
+#pragma once
+
+#include "ops/cuda/attention.h"
+#include "ops/cuda/device.cuh"
+
+namespace tutti::cuda {
+
+constexpr int kTileTokens = 64;
+constexpr int kPadElements = 8;  // a row of a tile is one 16-byte unit longer: eight rows lie in different banks
+
+template <int kDim>
+constexpr int kTileStride = kDim + kPadElements;
+
+__device__ __forceinline__ void ldmatrix(uint32_t (&r)[4], const void* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(p)));
+}
+
+__device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[4], const void* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(p)));
+}
+
+// 16 bytes, or zeros.
+__device__ __forceinline__ void copy16_async(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kLeft>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+// A row of 8 or 16 elements of the cache into a tile of T.
+template <typename T, typename KV>
+__device__ __forceinline__ void copy_unit(T* to, const KV* from, bool valid) {
+  if constexpr (sizeof(KV) == 2) {
+    copy16_async(to, from, valid);
+  } else {
+    float v[8] = {};
+    if (valid) load(from, v);
+    store(to, v);
+  }
+}
+
+// Keys and values of tokens [first, first + kTileTokens) of one sequence and head; zeros from `end` on, and beyond head_dim.
+template <typename T, typename KV, int kDim, int kThreads>
+__device__ __forceinline__ void copy_tile(T* keys, T* values, const AttentionArgs& a, const int32_t* table, int kv_head, int first, int end) {
+  constexpr int kUnits = kDim / 8;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kTileTokens * kUnits; i += kThreads) {
+    const int token = first + i / kUnits, dim = i % kUnits * 8;
+    const bool valid = token < end && dim < a.head_dim;
+    int64_t from = 0;
+    if (valid) {
+      const int64_t block = table[token / a.block_size];
+      from = ((block * a.num_kv_heads + kv_head) * a.block_size + token % a.block_size) * a.head_dim + dim;
+    }
+    const int to = i / kUnits * kTileStride<kDim> + dim;
+    copy_unit(keys + to, static_cast<const KV*>(a.keys) + from, valid);
+    copy_unit(values + to, static_cast<const KV*>(a.values) + from, valid);
+  }
+}
+
+// A warp's rows: this lane has rows group and group + 8 (lane = 4 * group + member).
+template <int kDim>
+struct RowState {
+  float out[kDim / 8][4];
+  float max[2];
+  float sum[2];  // of this lane's own columns until finish()
+
+  __device__ void clear() {
+#pragma unroll
+    for (int d = 0; d < kDim / 8; ++d) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[d][i] = 0.0f;
+    }
+    max[0] = max[1] = -INFINITY;
+    sum[0] = sum[1] = 0.0f;
+  }
+  __device__ void finish() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      sum[h] += __shfl_xor_sync(kAllLanes, sum[h], 1);
+      sum[h] += __shfl_xor_sync(kAllLanes, sum[h], 2);
+    }
+  }
+};
+
+// Which keys a row sees: tokens [first, last].
+struct Visible {
+  int first;
+  int last;
+};
+
+// scores = q keys^T for kTokens tokens, scaled, capped and masked; powers of two follow.
+template <typename T, int kDim, int kTokens>
+__device__ __forceinline__ void compute_scores(float (&s)[kTokens / 8][4], const T* q, const T* keys, const AttentionArgs& a,
+                                               int first_token, const Visible (&rows)[2], bool masked) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int n = 0; n < kTokens / 8; ++n) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kDim; k += 16) {
+    uint32_t x[4];
+    ldmatrix(x, q + lane % 16 * kTileStride<kDim> + k + lane / 16 * 8);
+#pragma unroll
+    for (int n = 0; n < kTokens / 16; ++n) {
+      uint32_t y[4];
+      ldmatrix(y, keys + (n * 16 + lane / 16 * 8 + lane % 8) * kTileStride<kDim> + k + lane / 8 % 2 * 8);
+      mma<T>(s[2 * n], x[0], x[1], x[2], x[3], y[0], y[1]);
+      mma<T>(s[2 * n + 1], x[0], x[1], x[2], x[3], y[2], y[3]);
+    }
+  }
+  constexpr float kLog2E = 1.4426950408889634f;
+  const float in_cap = a.soft_cap > 0 ? a.scale / (kLog2E * a.soft_cap) : 0.0f, out_cap = kLog2E * a.soft_cap;
+#pragma unroll
+  for (int n = 0; n < kTokens / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      s[n][i] = a.soft_cap > 0 ? out_cap * tanhf(s[n][i] * in_cap) : s[n][i] * a.scale;
+      if (masked) {
+        const int token = first_token + n * 8 + lane % 4 * 2 + i % 2;
+        if (token < rows[i / 2].first || token > rows[i / 2].last) s[n][i] = -INFINITY;
+      }
+    }
+  }
+}
+
+// Takes kTokens tokens, whose first is `first_token`, into the state.
+template <typename T, int kDim, int kTokens>
+__device__ __forceinline__ void attend(RowState<kDim>& state, const T* q, const T* keys, const T* values, const AttentionArgs& a,
+                                       int first_token, const Visible (&rows)[2], bool masked) {
+  const int lane = threadIdx.x % 32;
+  float s[kTokens / 8][4];
+  compute_scores<T, kDim, kTokens>(s, q, keys, a, first_token, rows, masked);
+  float shrink[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float max = state.max[h];
+#pragma unroll
+    for (int n = 0; n < kTokens / 8; ++n) max = fmaxf(max, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+    max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
+    max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
+    const float base = max == -INFINITY ? 0.0f : max;  // nothing seen yet
+    shrink[h] = exp2f(state.max[h] - base);
+    state.max[h] = max;
+    state.sum[h] *= shrink[h];
+#pragma unroll
+    for (int n = 0; n < kTokens / 8; ++n) {
+      s[n][2 * h] = exp2f(s[n][2 * h] - base);
+      s[n][2 * h + 1] = exp2f(s[n][2 * h + 1] - base);
+      state.sum[h] += s[n][2 * h] + s[n][2 * h + 1];
+    }
+  }
+#pragma unroll
+  for (int d = 0; d < kDim / 8; ++d) {
+    state.out[d][0] *= shrink[0];
+    state.out[d][1] *= shrink[0];
+    state.out[d][2] *= shrink[1];
+    state.out[d][3] *= shrink[1];
+  }
+#pragma unroll
+  for (int n = 0; n < kTokens / 16; ++n) {
+    const uint32_t p0 = pack2<T>(s[2 * n][0], s[2 * n][1]), p1 = pack2<T>(s[2 * n][2], s[2 * n][3]);
+    const uint32_t p2 = pack2<T>(s[2 * n + 1][0], s[2 * n + 1][1]), p3 = pack2<T>(s[2 * n + 1][2], s[2 * n + 1][3]);
+#pragma unroll
+    for (int d = 0; d < kDim; d += 16) {
+      uint32_t v[4];
+      ldmatrix_transposed(v, values + (n * 16 + lane % 16) * kTileStride<kDim> + d + lane / 16 * 8);
+      mma<T>(state.out[d / 8], p0, p1, p2, p3, v[0], v[1]);
+      mma<T>(state.out[d / 8 + 1], p0, p1, p2, p3, v[2], v[3]);
+    }
+  }
+}
+
+// Calls go.operator()<T, KV, kDim>() for the types and dimension at hand.
+template <typename Go>
+void by_attention(int dim, DType activations, DType cache, Go&& go) {
+  const auto by_dim = [&]<typename T, typename KV>() {
+    switch (dim) {
+      case 64: return go.template operator()<T, KV, 64>();
+      case 96: return go.template operator()<T, KV, 96>();
+      case 128: return go.template operator()<T, KV, 128>();
+      case 192: return go.template operator()<T, KV, 192>();
+      default: CHECK_EQ(dim, 256); return go.template operator()<T, KV, 256>();
+    }
+  };
+  if (activations == DType::kBF16) {
+    if (cache == DType::kF8E4M3) return by_dim.template operator()<bf16, fp8>();
+    CHECK(cache == DType::kBF16);
+    return by_dim.template operator()<bf16, bf16>();
+  }
+  CHECK(activations == DType::kF16);
+  if (cache == DType::kF8E4M3) return by_dim.template operator()<half, fp8>();
+  CHECK(cache == DType::kF16);
+  return by_dim.template operator()<half, half>();
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,41 @@
+// What the attention kernels are told. Prefill and decode differ in how rows are dealt to blocks; sequences with one row
+// take decode's kernel, the others prefill's.
+#pragma once
+
+#include "ops/cuda/kernels.h"
+
+namespace tutti::cuda {
+
+struct AttentionArgs {
+  const void* q;
+  int64_t q_stride;  // elements between tokens
+  void* out;
+  int64_t out_stride;
+  const void* keys;    // [num_blocks, num_kv_heads, block_size, head_dim]
+  const void* values;
+  const int32_t* query_start;
+  const int32_t* seq_lens;
+  const int32_t* block_table;
+  int64_t table_stride;
+  int num_seqs;
+  int num_kv_heads;
+  int group;  // query heads that share a key head
+  int head_dim;
+  int block_size;
+  int window;      // 0 = all
+  float scale;     // of scores, times log2(e): probabilities are powers of two
+  float soft_cap;  // 0 = none
+  // Decode: keys of a sequence are cut into `splits` parts at most.
+  int splits;
+  float* partial;      // [num_seqs, num_kv_heads * row_tiles, splits, 16, head_dim]
+  float* stats;        // [num_seqs, num_kv_heads * row_tiles, splits, 16, 2]: maximum, sum
+  unsigned* arrivals;  // [num_seqs * num_kv_heads * row_tiles]
+};
+
+constexpr int kDecodeRows = 16;  // query heads of one token, in a block
+
+// Head dimensions up to 256 in multiples of 8; `dim` is the next of 64, 96, 128, 192, 256.
+void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DType activations, DType cache);
+void attention_prefill(const Context& ctx, const AttentionArgs& args, int64_t num_tokens, int dim, DType activations, DType cache);
+
+}  // namespace tutti::cuda

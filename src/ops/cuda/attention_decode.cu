@@ -1,0 +1,191 @@
+// Attention of sequences with one query row: a block takes the query heads that share a key head (up to 16) against a
+// part of the sequence's keys. Its four warps each take 16 tokens of a tile of 64 and are joined at the end; the block
+// that arrives last joins the parts, in their order.
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/cuda/attention.cuh"
+
+namespace tutti::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+constexpr int kStages = 2;
+static_assert(kWarps * 16 == kTileTokens);
+
+template <typename T, int kDim>
+struct DecodeShared {
+  T q[kDecodeRows * kTileStride<kDim>];
+  union {
+    struct {
+      T keys[kStages][kTileTokens * kTileStride<kDim>];
+      T values[kStages][kTileTokens * kTileStride<kDim>];
+    } tiles;
+    float out[kWarps][kDecodeRows][kDim];  // when the tiles are done
+  };
+  float max[kWarps][kDecodeRows];
+  float sum[kWarps][kDecodeRows];
+  unsigned last;
+};
+
+// The queries of heads [0, rows) of a token, zeros below and beyond head_dim.
+template <typename T, int kDim>
+__device__ void load_queries(T* q, const T* from, int rows, int head_dim) {
+  constexpr int kUnits = kDim / 8;
+  for (int i = threadIdx.x; i < kDecodeRows * kUnits; i += kThreads) {
+    const int row = i / kUnits, dim = i % kUnits * 8;
+    const bool valid = row < rows && dim < head_dim;
+    copy16_async(q + row * kTileStride<kDim> + dim, valid ? from + row * head_dim + dim : from, valid);
+  }
+}
+
+// Joins the warps' states: the whole block's maximum and sum of each row, and out[0] as their sum.
+template <typename T, int kDim>
+__device__ void join_warps(DecodeShared<T, kDim>& shared, RowState<kDim>& state) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
+  state.finish();
+  __syncthreads();  // the tiles are done
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = group + 8 * h;
+    if (member == 0) {
+      shared.max[warp][row] = state.max[h];
+      shared.sum[warp][row] = state.sum[h];
+    }
+#pragma unroll
+    for (int d = 0; d < kDim / 8; ++d) {
+      *reinterpret_cast<float2*>(&shared.out[warp][row][d * 8 + member * 2]) = make_float2(state.out[d][2 * h], state.out[d][2 * h + 1]);
+    }
+  }
+  __syncthreads();
+}
+
+struct Joined {
+  float max;
+  float sum;
+  float out;
+};
+
+// Row and dimension of the block's result from the four warps' parts.
+template <typename T, int kDim>
+__device__ Joined joined(const DecodeShared<T, kDim>& shared, int row, int dim) {
+  Joined all{-INFINITY, 0.0f, 0.0f};
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) all.max = fmaxf(all.max, shared.max[w][row]);
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    const float weight = all.max == -INFINITY ? 0.0f : exp2f(shared.max[w][row] - all.max);
+    all.sum += weight * shared.sum[w][row];
+    all.out += weight * shared.out[w][row][dim];
+  }
+  return all;
+}
+
+// The parts of all splits of one sequence and head, by the block that arrived last.
+template <typename T>
+__device__ void join_splits(const AttentionArgs& a, int64_t slot, int active, int rows, T* out) {
+  const float* stats = a.stats + slot * a.splits * kDecodeRows * 2;
+  const float* partial = a.partial + slot * a.splits * kDecodeRows * a.head_dim;
+  for (int i = threadIdx.x; i < rows * a.head_dim; i += kThreads) {
+    const int row = i / a.head_dim, dim = i % a.head_dim;
+    float max = -INFINITY, sum = 0, value = 0;
+    for (int s = 0; s < active; ++s) max = fmaxf(max, __ldcg(stats + (s * kDecodeRows + row) * 2));
+    for (int s = 0; s < active; ++s) {
+      const float weight = exp2f(__ldcg(stats + (s * kDecodeRows + row) * 2) - max);
+      sum += weight * __ldcg(stats + (s * kDecodeRows + row) * 2 + 1);
+      value += weight * __ldcg(partial + (static_cast<int64_t>(s) * kDecodeRows + row) * a.head_dim + dim);
+    }
+    out[row * a.head_dim + dim] = from_float<T>(value / sum);
+  }
+}
+
+template <typename T, typename KV, int kDim>
+__global__ void __launch_bounds__(kThreads) decode_kernel(const AttentionArgs a) {
+  extern __shared__ __align__(128) uint8_t raw[];
+  auto& shared = *reinterpret_cast<DecodeShared<T, kDim>*>(raw);
+  let_next_start();
+  wait_for_previous();
+  const int seq = blockIdx.z, kv_head = blockIdx.y % a.num_kv_heads, row_tile = blockIdx.y / a.num_kv_heads;
+  const int token_row = a.query_start[seq];
+  if (a.query_start[seq + 1] - token_row != 1) return;  // prefill's, or empty
+  const int length = a.seq_lens[seq];
+  const int first_visible = a.window > 0 ? max(0, length - a.window) : 0;
+  const int first_tile = first_visible / kTileTokens, tiles = (length + kTileTokens - 1) / kTileTokens - first_tile;
+  const int per_split = (tiles + a.splits - 1) / a.splits, active = (tiles + per_split - 1) / per_split;
+  const int split = blockIdx.x;
+  if (split >= active) return;
+  const int begin = first_tile + split * per_split, end = first_tile + min(tiles, (split + 1) * per_split);
+  const int rows = min(kDecodeRows, a.group - row_tile * kDecodeRows);
+  const int first_head = kv_head * a.group + row_tile * kDecodeRows;
+  const int32_t* table = a.block_table + seq * a.table_stride;
+
+  const auto copy = [&](int tile) {
+    const int stage = (tile - begin) % kStages;
+    copy_tile<T, KV, kDim, kThreads>(shared.tiles.keys[stage], shared.tiles.values[stage], a, table, kv_head, tile * kTileTokens, length);
+    commit_copies();
+  };
+  load_queries<T, kDim>(shared.q, static_cast<const T*>(a.q) + token_row * a.q_stride + static_cast<int64_t>(first_head) * a.head_dim, rows,
+                        a.head_dim);
+  copy(begin);
+  RowState<kDim> state;
+  state.clear();
+  const int warp = threadIdx.x / 32;
+  const Visible visible[2] = {{first_visible, length - 1}, {first_visible, length - 1}};
+  for (int tile = begin; tile < end; ++tile) {
+    if (tile + 1 < end) {
+      copy(tile + 1);
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
+    }
+    __syncthreads();
+    const int stage = (tile - begin) % kStages, first = tile * kTileTokens + warp * 16;
+    const T* keys = shared.tiles.keys[stage] + warp * 16 * kTileStride<kDim>;
+    const T* values = shared.tiles.values[stage] + warp * 16 * kTileStride<kDim>;
+    const bool masked = first < first_visible || first + 16 > length;
+    attend<T, kDim, 16>(state, shared.q, keys, values, a, first, visible, masked);
+    __syncthreads();
+  }
+  join_warps(shared, state);
+
+  T* out = static_cast<T*>(a.out) + token_row * a.out_stride + static_cast<int64_t>(first_head) * a.head_dim;
+  const int64_t slot = static_cast<int64_t>(seq) * gridDim.y + blockIdx.y;
+  for (int i = threadIdx.x; i < rows * a.head_dim; i += kThreads) {
+    const int row = i / a.head_dim, dim = i % a.head_dim;
+    const Joined all = joined<T, kDim>(shared, row, dim);
+    if (active == 1) {
+      out[row * a.head_dim + dim] = from_float<T>(all.out / all.sum);
+      continue;
+    }
+    const int64_t part = (slot * a.splits + split) * kDecodeRows + row;
+    a.partial[part * a.head_dim + dim] = all.out;
+    if (dim == 0) {
+      a.stats[part * 2] = all.max;
+      a.stats[part * 2 + 1] = all.sum;
+    }
+  }
+  if (active == 1) return;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    shared.last = atomicAdd(&a.arrivals[slot], 1u) == static_cast<unsigned>(active - 1);
+    if (shared.last) a.arrivals[slot] = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  if (shared.last) join_splits(a, slot, active, rows, out);
+}
+
+}  // namespace
+
+void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DType activations, DType cache) {
+  const int row_tiles = (args.group + kDecodeRows - 1) / kDecodeRows;
+  const dim3 grid(static_cast<unsigned>(args.splits), static_cast<unsigned>(args.num_kv_heads * row_tiles),
+                  static_cast<unsigned>(args.num_seqs));
+  by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
+    launch(ctx, decode_kernel<T, KV, kDim>, grid, dim3(kThreads), sizeof(DecodeShared<T, kDim>), args);
+  });
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,131 @@
+// Attention of sequences with several query rows. A block takes a tile of rows of one sequence and key head, where a row
+// is one query head of one token (the heads of a group lie side by side: they share keys); each warp has 16 of them.
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/cuda/attention.cuh"
+
+namespace tutti::cuda {
+namespace {
+
+constexpr int kStages = 2;
+
+template <int kDim>
+constexpr int kWarps = kDim <= 128 ? 8 : 4;
+template <int kDim>
+constexpr int kRows = kWarps<kDim> * 16;
+
+template <typename T, int kDim>
+struct PrefillShared {
+  T q[kRows<kDim> * kTileStride<kDim>];
+  T keys[kStages][kTileTokens * kTileStride<kDim>];
+  T values[kStages][kTileTokens * kTileStride<kDim>];
+};
+
+// Tiles of all sequences in one line: those of sequence s start at query_start[s] * group / rows + s, which leaves room
+// for a partly filled one each. Returns the sequence that owns `tile`.
+__device__ int sequence_of(const AttentionArgs& a, int tile, int rows) {
+  int low = 0, high = a.num_seqs - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (a.query_start[middle] * a.group / rows + middle <= tile) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+template <typename T, typename KV, int kDim>
+__global__ void __launch_bounds__(kWarps<kDim> * 32) prefill_kernel(const AttentionArgs a) {
+  constexpr int kThreads = kWarps<kDim> * 32, kUnits = kDim / 8;
+  extern __shared__ __align__(128) uint8_t raw[];
+  auto& shared = *reinterpret_cast<PrefillShared<T, kDim>*>(raw);
+  let_next_start();
+  wait_for_previous();
+  const int seq = sequence_of(a, blockIdx.x, kRows<kDim>);
+  const int token_begin = a.query_start[seq], query_len = a.query_start[seq + 1] - token_begin;
+  if (query_len <= 1) return;  // decode's, or empty
+  const int tile_in_seq = blockIdx.x - (token_begin * a.group / kRows<kDim> + seq);
+  // The last tiles see most keys: they start first.
+  const int row_tiles = (query_len * a.group + kRows<kDim> - 1) / kRows<kDim>;
+  if (tile_in_seq >= row_tiles) return;
+  const int row_begin = (row_tiles - 1 - tile_in_seq) * kRows<kDim>;
+  const int row_end = min(row_begin + kRows<kDim>, query_len * a.group);
+  const int kv_head = blockIdx.y;
+  const int length = a.seq_lens[seq], context = length - query_len;
+  const int32_t* table = a.block_table + seq * a.table_stride;
+
+  // Row r: token r / group, head kv_head * group + r % group.
+  const auto offset = [&](int row, int64_t stride) {
+    return (token_begin + row / a.group) * stride + static_cast<int64_t>(kv_head * a.group + row % a.group) * a.head_dim;
+  };
+  const T* q = static_cast<const T*>(a.q);
+  for (int i = threadIdx.x; i < kRows<kDim> * kUnits; i += kThreads) {
+    const int row = row_begin + i / kUnits, dim = i % kUnits * 8;
+    const bool valid = row < row_end && dim < a.head_dim;
+    copy16_async(shared.q + i / kUnits * kTileStride<kDim> + dim, valid ? q + offset(row, a.q_stride) + dim : q, valid);
+  }
+
+  const int first_position = context + row_begin / a.group, last_position = context + (row_end - 1) / a.group;
+  const int first_seen = a.window > 0 ? max(0, first_position - a.window + 1) : 0;
+  const int begin = first_seen / kTileTokens, end = last_position / kTileTokens + 1;
+  const auto copy = [&](int tile) {
+    const int stage = (tile - begin) % kStages;
+    copy_tile<T, KV, kDim, kThreads>(shared.keys[stage], shared.values[stage], a, table, kv_head, tile * kTileTokens, length);
+    commit_copies();
+  };
+  copy(begin);
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
+  const auto visible_to = [&](int row) {
+    const int position = context + min(row, row_end - 1) / a.group;
+    return Visible{a.window > 0 ? max(0, position - a.window + 1) : 0, position};
+  };
+  const int my_row = row_begin + warp * 16 + group;
+  const Visible visible[2] = {visible_to(my_row), visible_to(my_row + 8)};
+  const Visible warp_first = visible_to(row_begin + warp * 16), warp_last = visible_to(row_begin + warp * 16 + 15);
+  RowState<kDim> state;
+  state.clear();
+  for (int tile = begin; tile < end; ++tile) {
+    if (tile + 1 < end) {
+      copy(tile + 1);
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
+    }
+    __syncthreads();
+    const int stage = (tile - begin) % kStages, first = tile * kTileTokens, last = first + kTileTokens - 1;
+    if (first <= warp_last.last && last >= warp_first.first) {
+      const bool masked = last > warp_first.last || first < warp_last.first;
+      attend<T, kDim, kTileTokens>(state, shared.q + warp * 16 * kTileStride<kDim>, shared.keys[stage], shared.values[stage], a, first,
+                                   visible, masked);
+    }
+    __syncthreads();
+  }
+  state.finish();
+  T* out = static_cast<T*>(a.out);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = my_row + 8 * h;
+    if (row >= row_end) continue;
+    T* to = out + offset(row, a.out_stride) + member * 2;
+    const float factor = 1.0f / state.sum[h];
+#pragma unroll
+    for (int d = 0; d < kDim / 8; ++d) {
+      if (d * 8 < a.head_dim) {
+        *reinterpret_cast<uint32_t*>(to + d * 8) = pack2<T>(state.out[d][2 * h] * factor, state.out[d][2 * h + 1] * factor);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention_prefill(const Context& ctx, const AttentionArgs& args, int64_t num_tokens, int dim, DType activations, DType cache) {
+  by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
+    const int64_t tiles = num_tokens * args.group / kRows<kDim> + args.num_seqs;
+    launch(ctx, prefill_kernel<T, KV, kDim>, dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(args.num_kv_heads)),
+           dim3(kWarps<kDim> * 32), sizeof(PrefillShared<T, kDim>), args);
+  });
+}
+
+}  // namespace tutti::cuda

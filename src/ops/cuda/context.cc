@@ -1,0 +1,72 @@
+#include "ops/cuda/context.h"
+
+#include "base/check.h"
+#include "ops/cuda/cublas_lt.h"
+#include "tensor/device_memory.h"
+
+namespace tutti {
+
+using cuda::check;
+
+CudaContext::CudaContext(Device device, DType activations) : activations_(activations) {
+  CHECK(activations == DType::kBF16 || activations == DType::kF16);
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || device.index >= count) {
+    throw DeviceError("cannot use " + to_string(device) + ": " +
+                      (status == cudaSuccess ? "this machine shows " + std::to_string(count) + " GPUs (see CUDA_VISIBLE_DEVICES)"
+                                             : std::string(cudaGetErrorString(status)) + " (is the NVIDIA driver loaded?)"));
+  }
+  check(cudaSetDevice(device.index), "cudaSetDevice");
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, device.index), "cudaDeviceGetAttribute");
+    return value;
+  };
+  num_sms_ = attribute(cudaDevAttrMultiProcessorCount);
+  capability_ = 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+  shared_memory_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  counters_ = Tensor::zeros({kCounters}, DType::kI32, device);
+  cublas_lt_ = std::make_unique<cuda::CublasLt>(device, stream_);
+  if (capability_ >= 90) {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found),
+          "cudaGetDriverEntryPointByVersion");
+    if (found != cudaDriverEntryPointSuccess) throw DeviceError("the NVIDIA driver lacks cuTensorMapEncodeTiled: it is older than CUDA 12");
+    encode_tiled_ = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
+  }
+}
+
+CudaContext::~CudaContext() {
+  cublas_lt_.reset();
+  (void)cudaStreamSynchronize(stream_);
+  (void)cudaStreamDestroy(stream_);
+}
+
+CUtensorMap CudaContext::tensor_map(const void* data, DType dtype, int64_t rows, int64_t columns, int64_t row_bytes,
+                                    int box_rows) const {
+  CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  if (dtype == DType::kBF16) type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  if (dtype == DType::kF16) type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const auto element = static_cast<int64_t>(dtype_bytes(dtype, 1));
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(row_bytes)};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / element), static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  CUtensorMap map;
+  const CUresult result =
+      encode_tiled_(&map, type, 2, const_cast<void*>(data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) TUTTI_CHECK_FAILED("cuTensorMapEncodeTiled: error " + std::to_string(result));
+  return map;
+}
+
+std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations) {
+  return std::make_shared<CudaContext>(device, activations);
+}
+
+void* cuda_stream(const CudaContext& cuda) { return cuda.stream(); }
+
+}  // namespace tutti

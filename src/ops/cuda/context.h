@@ -1,0 +1,99 @@
+// The inside of CudaContext, and how host code launches kernels. Worker thread only.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "ops/context.h"
+#include "ops/cuda_context.h"
+#include "tensor/tensor.h"
+
+namespace tutti {
+
+namespace cuda {
+class CublasLt;
+}
+
+class CudaContext {
+ public:
+  CudaContext(Device device, DType activations);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  int num_sms() const { return num_sms_; }
+  int capability() const { return capability_; }  // 90 for 9.0
+  size_t shared_memory() const { return shared_memory_; }  // that one block may ask for
+  DType activations() const { return activations_; }
+  cuda::CublasLt& cublas_lt() const { return *cublas_lt_; }
+
+  // Arrival counters that are zero between kernels: the block that arrives last sets its counter back.
+  static constexpr int kCounters = 1 << 16;
+  unsigned* counters() const { return counters_.data_as<unsigned>(); }
+
+  // A two-dimensional tile descriptor for the bulk copy engine, 128-byte swizzle: `rows` of `row_bytes`, cut into boxes
+  // of [box_rows, 128 bytes].
+  CUtensorMap tensor_map(const void* data, DType dtype, int64_t rows, int64_t columns, int64_t row_bytes, int box_rows) const;
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  int num_sms_ = 0;
+  int capability_ = 0;
+  size_t shared_memory_ = 0;
+  DType activations_;
+  Tensor counters_;
+  std::unique_ptr<cuda::CublasLt> cublas_lt_;
+  decltype(&cuTensorMapEncodeTiled) encode_tiled_ = nullptr;
+};
+
+namespace cuda {
+
+inline void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw DeviceError(std::string(what) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
+}
+
+// Launches on the context's stream. From compute capability 9.0 on the kernel may start while the one before it ends
+// (programmatic dependent launch), so every kernel calls wait_for_previous() before it touches what others write.
+template <typename... Params, typename... Args>
+void launch(const Context& ctx, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
+  if (shared_bytes > 48 * 1024) {
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          "cudaFuncSetAttribute");
+  }
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = ctx.cuda->stream();
+  config.attrs = &overlap;
+  config.numAttrs = ctx.cuda->capability() >= 90 ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
+}
+
+// Scratch of one op: given back to the arena at its end. Kernels run in stream order, so the next op may have it.
+class Scratch {
+ public:
+  explicit Scratch(const Context& ctx) : arena_(*ctx.arena), mark_(arena_.mark()) {}
+  ~Scratch() { arena_.rewind(mark_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  float* floats(int64_t count) const { return arena_.allocate({count}, DType::kF32).data_as<float>(); }
+  Tensor tensor(std::initializer_list<int64_t> shape, DType dtype) const { return arena_.allocate(shape, dtype); }
+
+ private:
+  Arena& arena_;
+  size_t mark_;
+};
+
+}  // namespace cuda
+}  // namespace tutti

@@ -1,0 +1,192 @@
+#include "ops/cuda/cublas_lt.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tutti::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+constexpr int kCandidates = 8;
+constexpr int kTimedRuns = 5;
+
+void check_lt(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw DeviceError(std::string(what) + ": cuBLASLt status " + std::to_string(status));
+}
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return CUDA_R_16BF;
+    case DType::kF16: return CUDA_R_16F;
+    case DType::kF8E4M3: return CUDA_R_8F_E4M3;
+    case DType::kF32: return CUDA_R_32F;
+    default: TUTTI_CHECK_FAILED("no cuBLASLt type for " + std::string(dtype_name(dtype)));
+  }
+}
+
+}  // namespace
+
+// The functions that are used, by their names in the library.
+struct CublasLt::Api {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+};
+
+// The library stays open for the life of the process: unloading CUDA libraries is not safe.
+std::unique_ptr<CublasLt::Api> CublasLt::open() {
+  void* library = nullptr;
+  for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}) {
+    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) break;
+  }
+  if (library == nullptr) {
+    throw ConfigError("cannot open libcublasLt.so.13 or .12 (" + std::string(dlerror()) +
+                      "): install libcublas-13-0 of the CUDA repository, or pip's nvidia-cublas, and put its folder into "
+                      "LD_LIBRARY_PATH");
+  }
+  auto api = std::make_unique<Api>();
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    if (function == nullptr) throw ConfigError(std::string("libcublasLt has no ") + name + ": it is older than CUDA 12");
+  };
+  find(api->create, "cublasLtCreate");
+  find(api->destroy, "cublasLtDestroy");
+  find(api->matmul, "cublasLtMatmul");
+  find(api->heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(api->desc_create, "cublasLtMatmulDescCreate");
+  find(api->desc_destroy, "cublasLtMatmulDescDestroy");
+  find(api->desc_set, "cublasLtMatmulDescSetAttribute");
+  find(api->layout_create, "cublasLtMatrixLayoutCreate");
+  find(api->layout_destroy, "cublasLtMatrixLayoutDestroy");
+  find(api->preference_create, "cublasLtMatmulPreferenceCreate");
+  find(api->preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  find(api->preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  return api;
+}
+
+// The descriptors of one product. cuBLASLt counts by columns: there W^T is [k, rows], x is [k, tokens], out [rows, tokens].
+struct CublasLt::Product {
+  Product(const Api& functions, const LinearCall& call) : api(functions) {
+    check_lt(api.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    if (call.w_scales != nullptr) {
+      const cublasLtMatmulMatrixScale_t by_vector = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, by_vector);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, by_vector);
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.w_scales);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.x_scales);
+    }
+    layout(a, call.dtype, call.k, call.rows, call.k);
+    layout(b, call.dtype, call.k, call.num_tokens, call.x_stride);
+    layout(d, call.out_type, call.rows, call.num_tokens, call.out_stride);
+  }
+  ~Product() {
+    for (cublasLtMatrixLayout_t one : {a, b, d}) {
+      if (one != nullptr) api.layout_destroy(one);
+    }
+    if (desc != nullptr) api.desc_destroy(desc);
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  template <typename Value>
+  void set(cublasLtMatmulDescAttributes_t which, const Value& value) {
+    check_lt(api.desc_set(desc, which, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+  }
+  void layout(cublasLtMatrixLayout_t& to, DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+    check_lt(api.layout_create(&to, data_type(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride),
+             "cublasLtMatrixLayoutCreate");
+  }
+
+  const Api& api;
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
+};
+
+CublasLt::CublasLt(Device device, cudaStream_t stream)
+    : api_(open()), stream_(stream), workspace_(Tensor::empty({static_cast<int64_t>(kWorkspaceBytes)}, DType::kU8, device)) {
+  check_lt(api_->create(&handle_), "cublasLtCreate");
+  check_lt(api_->preference_create(&preference_), "cublasLtMatmulPreferenceCreate");
+  const size_t most = kWorkspaceBytes;
+  check_lt(api_->preference_set(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most),
+           "cublasLtMatmulPreferenceSetAttribute");
+}
+
+CublasLt::~CublasLt() {
+  if (preference_ != nullptr) api_->preference_destroy(preference_);
+  if (handle_ != nullptr) api_->destroy(handle_);
+}
+
+cublasStatus_t CublasLt::run(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo) {
+  const float one = 1.0f, zero = 0.0f;
+  return api_->matmul(handle_, product.desc, &one, call.w, product.a, call.x, product.b, &zero, call.out, product.d, call.out,
+                      product.d, &algo, workspace_.data(), kWorkspaceBytes, stream_);
+}
+
+// Microseconds of the fastest run. The output is overwritten with the same result each time.
+double CublasLt::time(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo) {
+  cudaEvent_t begin = nullptr, end = nullptr;
+  check(cudaEventCreate(&begin), "cudaEventCreate");
+  check(cudaEventCreate(&end), "cudaEventCreate");
+  double best = 1e30;
+  for (int i = 0; i < kTimedRuns; ++i) {
+    check(cudaEventRecord(begin, stream_), "cudaEventRecord");
+    if (run(call, product, algo) != CUBLAS_STATUS_SUCCESS) break;  // offered, but refused: never the best
+    check(cudaEventRecord(end, stream_), "cudaEventRecord");
+    check(cudaEventSynchronize(end), "cudaEventSynchronize");
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+    best = std::min(best, 1e3 * ms);
+  }
+  (void)cudaEventDestroy(begin);
+  (void)cudaEventDestroy(end);
+  return best;
+}
+
+const cublasLtMatmulAlgo_t& CublasLt::algorithm(const LinearCall& call, const Product& product) {
+  const Key key{call.dtype,     call.out_type, call.rows, call.k, call.num_tokens, call.x_stride, call.out_stride,
+                call.w_scales != nullptr};
+  const auto known = chosen_.find(key);
+  if (known != chosen_.end()) return known->second;
+  std::vector<cublasLtMatmulHeuristicResult_t> offers(kCandidates);
+  int count = 0;
+  const cublasStatus_t status = api_->heuristic(handle_, product.desc, product.a, product.b, product.d, product.d, preference_,
+                                                kCandidates, offers.data(), &count);
+  if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
+    throw DeviceError("cuBLASLt has no algorithm for a product of " + std::string(dtype_name(call.dtype)) + " [" +
+                      std::to_string(call.num_tokens) + ", " + std::to_string(call.k) + "] x [" + std::to_string(call.k) + ", " +
+                      std::to_string(call.rows) + "] (status " + std::to_string(status) + ")");
+  }
+  cudaStreamCaptureStatus capture{};
+  check(cudaStreamIsCapturing(stream_, &capture), "cudaStreamIsCapturing");
+  int best = 0;
+  if (capture == cudaStreamCaptureStatusNone && count > 1) {
+    double best_us = 1e30;
+    for (int i = 0; i < count; ++i) {
+      const double us = time(call, product, offers[static_cast<size_t>(i)].algo);
+      if (us < best_us) best_us = us, best = i;
+    }
+  }
+  return chosen_.emplace(key, offers[static_cast<size_t>(best)].algo).first->second;
+}
+
+void CublasLt::multiply(const LinearCall& call) {
+  const Product product(*api_, call);
+  check_lt(run(call, product, algorithm(call, product)), "cublasLtMatmul");
+}
+
+}  // namespace tutti::cuda

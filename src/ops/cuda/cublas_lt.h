@@ -1,0 +1,46 @@
+// cuBLASLt, opened when the context is made, and the algorithm of each product: the fastest of those its heuristic
+// offers, timed on first use. While a graph is being captured nothing can be timed, so there an unseen product takes the
+// heuristic's first. Worker thread only.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "ops/cuda/kernels.h"
+
+namespace tutti::cuda {
+
+class CublasLt {
+ public:
+  // Throws ConfigError naming the package when the library is not there.
+  CublasLt(Device device, cudaStream_t stream);
+  ~CublasLt();
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+
+  // out = x W^T with the call's scales; bias and gate are the caller's. Sums in float32.
+  void multiply(const LinearCall& call);
+
+ private:
+  struct Api;
+  struct Product;
+  using Key = std::tuple<DType, DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
+
+  static std::unique_ptr<Api> open();
+  const cublasLtMatmulAlgo_t& algorithm(const LinearCall& call, const Product& product);
+  double time(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo);
+  cublasStatus_t run(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo);
+
+  std::unique_ptr<Api> api_;
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulPreference_t preference_ = nullptr;
+  cudaStream_t stream_;
+  Tensor workspace_;
+  std::map<Key, cublasLtMatmulAlgo_t> chosen_;
+};
+
+}  // namespace tutti::cuda

@@ -1,0 +1,35 @@
+#include "ops/kernel_table.h"
+
+#include "ops/cuda/kernels.h"
+
+namespace tutti {
+namespace {
+
+// Weights of any type are stored in the activations' type. The cache is read as it lies.
+bool has(const KernelTable&, Op op, DType dtype) {
+  if (op == Op::kAttention) return dtype == DType::kBF16 || dtype == DType::kF16;
+  return dtype != DType::kF8E4M3 && dtype != DType::kI8 && dtype != DType::kU8 && dtype != DType::kI32 && dtype != DType::kI64;
+}
+
+constexpr KernelTable kCudaTable{
+    .name = "cuda",
+    .device = DeviceType::kCuda,
+    .has = has,
+    .pack_weight = cuda::pack_weight,
+    .embedding = cuda::embedding,
+    .linear = cuda::linear,
+    .gate_up_silu = cuda::gate_up_silu,
+    .rms_norm = cuda::rms_norm,
+    .add_rms_norm = cuda::add_rms_norm,
+    .add = cuda::add,
+    .rope = cuda::rope,
+    .write_kv = cuda::write_kv,
+    .paged_attention = cuda::paged_attention,
+    .gather_rows = cuda::gather_rows,
+};
+
+}  // namespace
+
+const KernelTable* cuda_kernel_table() { return &kCudaTable; }
+
+}  // namespace tutti

@@ -1,0 +1,22 @@
+// What the kernels of one GPU need beside their tensors: a stream, cuBLASLt with its chosen algorithms, and a little
+// scratch that outlives a step. One per rank, made and used by its worker thread. This header is free of CUDA's own; a
+// build without CUDA has the same functions, and make_cuda_context() throws there.
+#pragma once
+
+#include <memory>
+
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+
+namespace tutti {
+
+class CudaContext;
+
+// `activations` is kBF16 or kF16: weights that are not FP8 are stored in this type. Throws ConfigError when this program
+// was built without CUDA or a library is missing (named with its package), DeviceError when the device is not there.
+std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations = DType::kBF16);
+
+// The cudaStream_t on which all ops of a context run, in order.
+void* cuda_stream(const CudaContext& cuda);
+
+}  // namespace tutti

@@ -1,0 +1,16 @@
+// Stands in for ops/cuda in a build without CUDA.
+#include "ops/cuda_context.h"
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tutti {
+
+std::shared_ptr<CudaContext> make_cuda_context(Device device, DType) {
+  throw ConfigError("device " + to_string(device) +
+                    ": this program was built without CUDA (configure with -DTUTTI_CUDA=ON, or use --device cpu)");
+}
+
+void* cuda_stream(const CudaContext&) { TUTTI_CHECK_FAILED("a CudaContext in a build without CUDA"); }
+
+}  // namespace tutti
