@@ -5,12 +5,18 @@ namespace {
 
 std::string prefix(int layer) { return "layers." + std::to_string(layer) + ".attention"; }
 
+std::vector<Range> times(std::vector<Range> ranges, int64_t n) {
+  for (Range& range : ranges) range = range.times(n);
+  return ranges;
+}
+
 }  // namespace
 
 Attention::Attention(const BuildContext& build, int layer, int kv_index, const RotaryEmbedding& rotary)
     : qkv_(build, prefix(layer)),
-      output_(build, prefix(layer) + ".o", int64_t{build.config.num_heads} * build.config.head_dim, build.config.hidden_size,
-              build.cut.heads.times(build.config.head_dim), build.config.output_bias),
+      output_(make_output_projection(build, prefix(layer) + ".o", int64_t{build.config.num_heads} * build.config.head_dim,
+                                     build.config.hidden_size, times(build.cut.all_heads, build.config.head_dim),
+                                     build.config.output_bias)),
       rotary_(rotary),
       num_heads_(build.cut.heads.count),
       num_kv_heads_(build.cut.kv_heads.count),
@@ -24,7 +30,7 @@ Attention::Attention(const BuildContext& build, int layer, int kv_index, const R
   if (layer >= build.config.first_sliding_layer) params_.sliding_window = build.config.sliding_window;
 }
 
-const Tensor& Attention::forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const {
+BlockOutput Attention::forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const {
   const ArenaScope scratch(step.ctx);
   const int64_t num_tokens = x.size(0);
   const int64_t q_size = num_heads_ * head_dim_;
@@ -45,8 +51,8 @@ const Tensor& Attention::forward(const ForwardStep& step, const Tensor& x, const
 
   const Tensor heads = step.ctx.arena->allocate({num_tokens, num_heads_, head_dim_}, x.dtype());
   ops::paged_attention(step.ctx, q, cache, step.meta, params_, heads);
-  output_.forward(step.ctx, heads.reshape({num_tokens, q_size}), out);
-  return out;
+  output_->forward(step.ctx, heads.reshape({num_tokens, q_size}), out);
+  return {out, output_->is_partial()};
 }
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/output_projection.h"
 #include "nn/rotary.h"
 
 namespace tutti {
@@ -15,12 +16,12 @@ class Attention {
   // `layer` is the model's layer number, `kv_index` its place in ForwardStep::kv.
   Attention(const BuildContext& build, int layer, int kv_index, const RotaryEmbedding& rotary);
 
-  // x [num_tokens, hidden_size]; out [num_tokens, hidden_size] gets this rank's partial sum and is returned
-  const Tensor& forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const;
+  // x [num_tokens, hidden_size]; out [num_tokens, hidden_size] gets the output projection's result
+  BlockOutput forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const;
 
  private:
   QKVParallelLinear qkv_;
-  RowParallelLinear output_;
+  std::unique_ptr<OutputProjection> output_;
   std::optional<RMSNorm> q_norm_;  // over each head
   std::optional<RMSNorm> k_norm_;
   const RotaryEmbedding& rotary_;

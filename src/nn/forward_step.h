@@ -14,6 +14,12 @@ struct ForwardStep {
   std::span<const KVLayer> kv;  // of this rank's layers, in order
 };
 
+// What a block hands to the residual stream.
+struct BlockOutput {
+  Tensor value;      // [num_tokens, hidden_size]
+  bool is_partial;   // this rank's part of a sum over the tensor-parallel group
+};
+
 // Scratch of a layer: what it took from the arena is free again at its end.
 class ArenaScope {
  public:

@@ -12,15 +12,16 @@ std::string prefix(int layer) { return "layers." + std::to_string(layer) + ".mlp
 GatedMLP::GatedMLP(const BuildContext& build, int layer)
     : gate_up_(build, {prefix(layer) + ".gate", prefix(layer) + ".up"}, build.config.hidden_size,
                build.config.intermediate_size, build.cut.ffn),
-      down_(build, prefix(layer) + ".down", build.config.intermediate_size, build.config.hidden_size, build.cut.ffn),
+      down_(make_output_projection(build, prefix(layer) + ".down", build.config.intermediate_size, build.config.hidden_size,
+                                   build.cut.all_ffn, /*bias=*/false)),
       columns_(build.cut.ffn.count) {}
 
-const Tensor& GatedMLP::forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const {
+BlockOutput GatedMLP::forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const {
   const ArenaScope scratch(step.ctx);
   const Tensor inner = step.ctx.arena->allocate({x.size(0), columns_}, x.dtype());
   ops::gate_up_silu(step.ctx, x, gate_up_.weight(), inner);
-  down_.forward(step.ctx, inner, out);
-  return out;
+  down_->forward(step.ctx, inner, out);
+  return {out, down_->is_partial()};
 }
 
 }  // namespace tutti

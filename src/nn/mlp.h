@@ -3,6 +3,7 @@
 
 #include "nn/forward_step.h"
 #include "nn/linear.h"
+#include "nn/output_projection.h"
 
 namespace tutti {
 
@@ -10,12 +11,12 @@ class GatedMLP {
  public:
   GatedMLP(const BuildContext& build, int layer);
 
-  // x [num_tokens, hidden_size]; out [num_tokens, hidden_size] gets this rank's partial sum and is returned
-  const Tensor& forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const;
+  // x [num_tokens, hidden_size]; out [num_tokens, hidden_size] gets the down projection's result
+  BlockOutput forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const;
 
  private:
   ColumnParallelLinear gate_up_;
-  RowParallelLinear down_;
+  std::unique_ptr<OutputProjection> down_;
   int64_t columns_;
 };
 

@@ -8,6 +8,8 @@
 namespace tutti {
 namespace {
 
+constexpr int kActivationBlock = 32;  // elements that share a scale when they cross between ranks
+
 // deal_units() with at least one unit a rank: very unequal shares may round a rank down to nothing.
 std::vector<int> deal_at_least_one(int64_t units, int parts, const std::vector<int>& shares) {
   CHECK_GE(units, parts);
@@ -68,9 +70,7 @@ void deal_query_heads(const ModelConfig& model, const ParallelConfig& parallel, 
   cut.heads = {kv_head * group + begin, end - begin};
 }
 
-}  // namespace
-
-TensorPartition partition_tensors(const ModelConfig& model, const ParallelConfig& parallel, int tp_rank, QuantBlocks blocks) {
+TensorPartition partition_one(const ModelConfig& model, const ParallelConfig& parallel, int tp_rank, QuantBlocks blocks) {
   TensorPartition cut;
   cut.rank = tp_rank;
   cut.size = parallel.tensor_parallel_size;
@@ -99,6 +99,29 @@ TensorPartition partition_tensors(const ModelConfig& model, const ParallelConfig
   const int64_t vocab_units = (model.vocab_size + rows - 1) / rows;
   if (vocab_units < cut.size) too_many_ranks(parallel, "the vocabulary", vocab_units);
   cut.vocab = deal(vocab_units, rows, model.vocab_size, parallel, tp_rank);
+  return cut;
+}
+
+}  // namespace
+
+TensorPartition partition_tensors(const ModelConfig& model, const ParallelConfig& parallel, int tp_rank, QuantBlocks blocks,
+                                  OutputCut output) {
+  if (output == OutputCut::kRows) {
+    blocks.attention_output = std::min(blocks.attention_output, kActivationBlock);
+    blocks.down = std::min(blocks.down, kActivationBlock);
+  }
+  TensorPartition cut = partition_one(model, parallel, tp_rank, blocks);
+  cut.output = output;
+  int64_t rows = 32;  // of the kernels' panels
+  while (rows > 1 && (model.hidden_size + rows - 1) / rows < cut.size) rows /= 2;
+  const int64_t units = (model.hidden_size + rows - 1) / rows;
+  if (units < cut.size) too_many_ranks(parallel, "the hidden size", units);
+  for (int r = 0; r < cut.size; ++r) {
+    const TensorPartition other = partition_one(model, parallel, r, blocks);
+    cut.all_heads.push_back(other.heads);
+    cut.all_ffn.push_back(other.ffn);
+    cut.all_hidden.push_back(deal(units, rows, model.hidden_size, parallel, r));
+  }
   return cut;
 }
 

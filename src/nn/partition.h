@@ -3,24 +3,37 @@
 // before anything is loaded, to say what fits.
 #pragma once
 
+#include <vector>
+
 #include "config/model_config.h"
 #include "config/parallel_config.h"
 #include "nn/parameter.h"
 
 namespace tutti {
 
+// How the second matrix of a block is cut (nn/output_projection.h).
+enum class OutputCut : uint8_t {
+  kRows,     // by output features: every group size gives the same bits
+  kColumns,  // by input features: partial sums
+};
+
 // The part of every layer that one rank of the tensor-parallel group holds.
 struct TensorPartition {
   int rank = 0;
   int size = 1;
+  OutputCut output = OutputCut::kRows;
   Range heads;     // query heads
   Range kv_heads;  // replicated when there are more ranks than KV heads
   Range ffn;       // columns of the feed-forward block
   Range vocab;     // rows of the embedding and of the head
+  // What each rank of the group holds, in rank order.
+  std::vector<Range> all_heads;
+  std::vector<Range> all_ffn;
+  std::vector<Range> all_hidden;  // output features of the second matrices, with OutputCut::kRows
 };
 
-// Elements that may not be separated because they share a quantisation block: of the attention output projection's
-// inputs and of the down projection's inputs. 1 for plain types.
+// Quantisation blocks of the attention output projection's inputs and of the down projection's; 1 for plain types. A cut
+// by columns keeps blocks of the weight whole; a cut by rows only the 32 activations that share a scale.
 struct QuantBlocks {
   int attention_output = 1;
   int down = 1;
@@ -28,6 +41,6 @@ struct QuantBlocks {
 
 // Throws ConfigError when there are fewer units than ranks, with the largest group that works.
 TensorPartition partition_tensors(const ModelConfig& model, const ParallelConfig& parallel, int tp_rank,
-                                  QuantBlocks blocks = {});
+                                  QuantBlocks blocks = {}, OutputCut output = OutputCut::kRows);
 
 }  // namespace tutti

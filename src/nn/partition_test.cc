@@ -13,6 +13,7 @@ ModelConfig model(int heads, int kv_heads, int head_dim = 64, int64_t ffn = 1536
   config.num_heads = heads;
   config.num_kv_heads = kv_heads;
   config.head_dim = head_dim;
+  config.hidden_size = int64_t{heads} * head_dim;
   config.intermediate_size = ffn;
   config.vocab_size = vocab;
   return config;
@@ -78,10 +79,21 @@ TEST(Partition, QuantisedInputsAreCutAtBlocks) {
     expect_covers(config, ranks(tp), &TensorPartition::heads, 32, blocks);
     expect_covers(config, ranks(tp), &TensorPartition::ffn, 5632, blocks);
     for (int r = 0; r < tp; ++r) {
-      const TensorPartition cut = partition_tensors(config, ranks(tp), r, blocks);
+      const TensorPartition cut = partition_tensors(config, ranks(tp), r, blocks, OutputCut::kColumns);
       EXPECT_EQ(cut.heads.begin * 64 % 256, 0);
       EXPECT_EQ(cut.ffn.begin % 256, 0);
     }
+  }
+}
+
+// A cut by rows gathers activations, which share a scale in blocks of 32 whatever the weight's type.
+TEST(Partition, GatheredInputsAreCutAtActivationBlocks) {
+  for (int r = 0; r < 3; ++r) {
+    const TensorPartition cut = partition_tensors(model(9, 3, 64, 512), ranks(3), r, {256, 256});
+    EXPECT_EQ(cut.ffn.begin % 32, 0);
+    EXPECT_EQ(cut.all_ffn[static_cast<size_t>(r)], cut.ffn);
+    EXPECT_EQ(cut.all_heads[static_cast<size_t>(r)], cut.heads);
+    EXPECT_EQ(cut.all_hidden.back().end(), 576);
   }
 }
 
@@ -99,7 +111,7 @@ TEST(Partition, SharesAreHonoured) {
 TEST(Partition, TooManyRanksSayHowManyWork) {
   EXPECT_THAT([] { partition_tensors(model(9, 3), ranks(10), 0); },
               testing::ThrowsMessage<ConfigError>(testing::HasSubstr("Use 9 or less")));
-  EXPECT_THAT([] { partition_tensors(model(32, 8, 64, 512), ranks(4), 0, {1, 256}); },
+  EXPECT_THAT([] { partition_tensors(model(32, 8, 64, 512), ranks(4), 0, {1, 256}, OutputCut::kColumns); },
               testing::ThrowsMessage<ConfigError>(testing::HasSubstr("512 columns in blocks of 256")));
 }
 

@@ -11,22 +11,28 @@ Residual::Residual(const Context& ctx, Communicator& tp, int64_t num_tokens, int
 
 const Tensor& Residual::hidden() {
   if (owed_) {
-    tp_.all_reduce(output_.data(), output_.numel(), output_.dtype());
+    complete();
     ops::add(ctx_, hidden_, output_);
     owed_ = false;
   }
   return hidden_;
 }
 
-void Residual::add(const Tensor& partial) {
+void Residual::complete() {
+  if (partial_) tp_.all_reduce(output_.data(), output_.numel(), output_.dtype());
+  partial_ = false;
+}
+
+void Residual::add(const BlockOutput& block) {
   CHECK(!owed_);
-  CHECK(partial.data() == output_.data());
+  CHECK(block.value.data() == output_.data());
   owed_ = true;
+  partial_ = block.is_partial;
 }
 
 const Tensor& Residual::norm(const RMSNorm& norm) {
   if (owed_) {
-    tp_.all_reduce(output_.data(), output_.numel(), output_.dtype());
+    complete();
     ops::add_rms_norm(ctx_, hidden_, output_, norm.weight(), norm.eps(), normed_);
     owed_ = false;
   } else {

@@ -1,6 +1,6 @@
-// The residual stream of a step. A block adds its output as a partial sum; the all-reduce, the addition and the next
-// block's norm are owed until somebody asks for the stream, and then run together. This is the only all-reduce of a
-// decoder layer. Worker thread only, one step long.
+// The residual stream of a step. A block adds its output; the all-reduce (where the output is a partial sum), the
+// addition and the next block's norm are owed until somebody asks for the stream, and then run together. Worker thread
+// only, one step long.
 #pragma once
 
 #include "nn/forward_step.h"
@@ -18,20 +18,23 @@ class Residual {
   // Where the next block writes its output; the previous block's must have been added and normed away.
   const Tensor& output() const { return output_; }
 
-  // x = x + sum over the group's ranks of `partial`, which must be output().
-  void add(const Tensor& partial);
+  // x = x + the block's output, summed over the group's ranks where it is partial. The value must be output().
+  void add(const BlockOutput& block);
   // norm(x); valid until the next call.
   const Tensor& norm(const RMSNorm& norm);
   // From here on only these rows matter (those whose logits are wanted).  rows I32 [n]
   void keep_rows(const Tensor& rows);
 
  private:
+  void complete();
+
   const Context& ctx_;
   Communicator& tp_;
   Tensor hidden_;
   Tensor output_;
   Tensor normed_;
-  bool owed_ = false;  // output_ holds this rank's part of a sum that hidden_ lacks
+  bool owed_ = false;     // output_ holds what hidden_ lacks
+  bool partial_ = false;  // and it is this rank's part of a sum
 };
 
 }  // namespace tutti

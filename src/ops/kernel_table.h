@@ -39,6 +39,9 @@ struct KernelTable {
   void (*paged_attention)(const Context&, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                           const ops::AttentionParams& params, const Tensor& out);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
+  // CPU only: ranks on GPUs exchange partial sums, not activations.
+  void (*encode_activations)(const Context&, const Tensor& x, const Tensor& codes) = nullptr;
+  void (*decode_activations)(const Context&, const Tensor& codes, const Tensor& x) = nullptr;
 };
 
 // The context's own table, else the best one for its device. Throws ConfigError when this program was built without

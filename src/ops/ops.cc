@@ -135,6 +135,22 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
   kernel_table(ctx).paged_attention(ctx, q, cache, meta, params, out);
 }
 
+void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes) {
+  check_activations(ctx, x, x.size(0), x.size(1));
+  CHECK_EQ(x.size(1) % 32, 0);
+  check_activations(ctx, codes, x.size(0), activation_code_bytes(x.size(1)));
+  CHECK(x.dtype() == DType::kF32 && codes.dtype() == DType::kU8);
+  kernel_table(ctx).encode_activations(ctx, x, codes);
+}
+
+void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x) {
+  check_activations(ctx, x, x.size(0), x.size(1));
+  CHECK_EQ(x.size(1) % 32, 0);
+  check_activations(ctx, codes, x.size(0), activation_code_bytes(x.size(1)));
+  CHECK(x.dtype() == DType::kF32 && codes.dtype() == DType::kU8);
+  kernel_table(ctx).decode_activations(ctx, codes, x);
+}
+
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
   check_activations(ctx, x, x.size(0), out.size(1));
   check_activations(ctx, out, rows.size(0), x.size(1));

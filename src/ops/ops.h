@@ -60,6 +60,13 @@ struct AttentionParams {
 void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                      const AttentionParams& params, const Tensor& out);
 
+// The form in which activations of quantised layers cross between ranks: int8 codes with a scale for each 32 elements,
+// and back. linear() and gate_up_silu() over a quantised weight give the same bits for decoded activations as for the
+// originals.  x F32 [num_tokens, k] (rows may be strided), codes U8 [num_tokens, activation_code_bytes(k)]; k a multiple of 32
+inline int64_t activation_code_bytes(int64_t k) { return k / 32 * 36; }
+void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes);
+void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x);
+
 // out[i] = x[rows[i]].  rows I32 [n], x [num_tokens, hidden_size], out [n, hidden_size]
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 

@@ -13,6 +13,7 @@
 #include "ops/cpu/half.h"
 #include "ops/cpu/isa.h"
 #include "tensor/dequantize.h"
+#include "tensor/quantize.h"
 
 namespace tutti {
 namespace {
@@ -230,6 +231,33 @@ TEST_P(OpsTest, PiecesSlicesAndGateUp) {
         ASSERT_NEAR(fused.row<float>(r)[n], expected, 1e-6 * (1 + std::abs(expected)));
       }
     }
+  }
+}
+
+// Activations that crossed between ranks as codes give the bits of those that did not, also for rows of zeros, of tiny
+// values and with several largest elements.
+TEST_P(OpsTest, ActivationCodesKeepTheProduct) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    const int64_t k = 32 * uniform(1, 20), n = uniform(1, 70), rows = 40;
+    const Tensor x = normals({rows, k}), decoded = poisoned({rows, k});
+    float* p = x.data_as<float>();
+    for (int64_t i = 0; i < k; ++i) {
+      p[i] = 0.0f;
+      p[k + i] *= 1e-36f;
+      p[2 * k + i] = i % 3 == 0 ? 7.25f : -7.25f;
+    }
+    for (int64_t i = 0; i < x.numel(); ++i) p[i] *= std::exp2(static_cast<float>(uniform(-20, 20)));
+    const Tensor codes = Tensor::empty({rows, ops::activation_code_bytes(k)}, DType::kU8);
+    ops::encode_activations(ctx_, x, codes);
+    ops::decode_activations(ctx_, codes, decoded);
+    const Tensor w = Tensor::empty({n, k}, dtype);
+    const Tensor values = normals({n, k});
+    for (int64_t r = 0; r < n; ++r) quantize_row(values.row<float>(r), k, dtype, w.row<std::byte>(r));
+    const PackedWeight packed = ops::pack_weight(ctx_, {{w}});
+    const Tensor direct = poisoned({rows, n}), crossed = poisoned({rows, n});
+    ops::linear(ctx_, x, packed, Tensor(), direct);
+    ops::linear(ctx_, decoded, packed, Tensor(), crossed);
+    EXPECT_EQ(std::memcmp(direct.data(), crossed.data(), direct.bytes()), 0) << dtype_name(dtype) << " k " << k;
   }
 }
 

@@ -37,6 +37,11 @@ size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& schedu
   const int64_t widest = std::max({heads + cut.heads.count * config.head_dim, cut.ffn.count, config.hidden_size});
   // The stream, a block's output, the normed stream and their kept rows; a block's inside; its quantised copy.
   int64_t floats = tokens * (6 * config.hidden_size + 2 * widest + std::max(config.hidden_size, cut.ffn.count));
+  if (tp_size > 1) {
+    // What a projection gathers: everybody's inputs, as sent and as used, and everybody's outputs.
+    const int64_t inputs = std::max<int64_t>(config.intermediate_size, int64_t{config.num_heads} * config.head_dim);
+    floats += tokens * (4 * inputs + 3 * config.hidden_size + (tp_size + 2) * 128);
+  }
   const int64_t blocks = (scheduler.max_model_len + 15) / 16 + 1;
   floats += scheduler.max_num_seqs * blocks + 8 * tokens;
   if (model.is_last_stage()) {

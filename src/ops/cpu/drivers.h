@@ -23,6 +23,8 @@ void rope(const Context& ctx, const Tensor& x, const Tensor& positions, const Te
 void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache);
 void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                      const ops::AttentionParams& params, const Tensor& out);
+void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes);
+void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 
 inline LevelKernels::PanelKernel panel_of(const LevelKernels& level, DType dtype) {

@@ -30,7 +30,9 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .rope = rope,
           .write_kv = write_kv,
           .paged_attention = paged_attention,
-          .gather_rows = gather_rows};
+          .gather_rows = gather_rows,
+          .encode_activations = encode_activations,
+          .decode_activations = decode_activations};
 }
 
 std::vector<KernelTable> make_tables() {

@@ -1,0 +1,111 @@
+#include "nn/output_projection.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "nn/forward_step.h"
+#include "ops/ops.h"
+
+namespace tutti {
+namespace {
+
+int64_t widest(const std::vector<Range>& ranges) {
+  int64_t most = 0;
+  for (const Range& r : ranges) most = std::max(most, r.count);
+  return most;
+}
+
+// Copies rows of floats between tensors of the same shape, either of which may be a slice.
+void copy_rows(const Tensor& from, const Tensor& to) {
+  const auto bytes = static_cast<size_t>(from.size(1)) * sizeof(float);
+  for (int64_t r = 0; r < from.size(0); ++r) std::memcpy(to.row<float>(r), from.row<float>(r), bytes);
+}
+
+// Room for one equal piece of every rank: a rank's own rows first, then what it has less than the widest rank.
+struct Pieces {
+  Pieces(const Context& ctx, int ranks, int64_t piece_bytes)
+      : bytes(piece_bytes),
+        send(ctx.arena->allocate({piece_bytes}, DType::kU8)),
+        all(ctx.arena->allocate({ranks * piece_bytes}, DType::kU8)) {}
+  Tensor own(int64_t rows, int64_t columns, DType dtype) const { return Tensor::view(send.data(), {rows, columns}, dtype); }
+  Tensor of(int rank, int64_t rows, int64_t columns, DType dtype) const {
+    return Tensor::view(all.data_as<uint8_t>() + rank * bytes, {rows, columns}, dtype);
+  }
+  void gather(Communicator& tp) const { tp.all_gather(send.data(), all.data(), static_cast<size_t>(bytes)); }
+
+  int64_t bytes;
+  Tensor send;
+  Tensor all;
+};
+
+}  // namespace
+
+GatheredProjection::GatheredProjection(const BuildContext& build, const std::string& name, int64_t in_features,
+                                       int64_t out_features, std::vector<Range> inputs, bool bias)
+    : tp_(build.tp),
+      inputs_(std::move(inputs)),
+      outputs_(build.cut.all_hidden),
+      in_features_(in_features),
+      linear_(build, {name}, in_features, out_features, build.cut.all_hidden[static_cast<size_t>(build.cut.rank)], bias) {
+  CHECK_EQ(inputs_.size(), static_cast<size_t>(build.cut.size));
+}
+
+void GatheredProjection::forward(const Context& ctx, const Tensor& x, const Tensor& out) const {
+  const ArenaScope scratch(ctx);
+  const Tensor part = ctx.arena->allocate({x.size(0), outputs_[static_cast<size_t>(tp_.rank())].count}, DType::kF32);
+  {
+    const ArenaScope inputs(ctx);
+    const Tensor whole = ctx.arena->allocate({x.size(0), in_features_}, DType::kF32);
+    gather_inputs(ctx, x, whole);
+    linear_.forward(ctx, whole, part);
+  }
+  gather_outputs(ctx, part, out);
+}
+
+void GatheredProjection::gather_inputs(const Context& ctx, const Tensor& x, const Tensor& whole) const {
+  const bool codes = is_quantized(linear_.weight().segments[0].dtype);
+  const auto row_bytes = [&](int64_t columns) {
+    return codes ? ops::activation_code_bytes(columns) : columns * static_cast<int64_t>(sizeof(float));
+  };
+  const int64_t rows = x.size(0);
+  const ArenaScope scratch(ctx);
+  const Pieces pieces(ctx, tp_.size(), rows * row_bytes(widest(inputs_)));
+  if (codes) {
+    ops::encode_activations(ctx, x, pieces.own(rows, row_bytes(x.size(1)), DType::kU8));
+  } else {
+    copy_rows(x, pieces.own(rows, x.size(1), DType::kF32));
+  }
+  pieces.gather(tp_);
+  for (int r = 0; r < tp_.size(); ++r) {
+    const Range& range = inputs_[static_cast<size_t>(r)];
+    const Tensor target = whole.slice(1, range.begin, range.count);
+    if (codes) {
+      ops::decode_activations(ctx, pieces.of(r, rows, row_bytes(range.count), DType::kU8), target);
+    } else {
+      copy_rows(pieces.of(r, rows, range.count, DType::kF32), target);
+    }
+  }
+}
+
+void GatheredProjection::gather_outputs(const Context& ctx, const Tensor& part, const Tensor& out) const {
+  const int64_t rows = part.size(0);
+  const Pieces pieces(ctx, tp_.size(), rows * widest(outputs_) * static_cast<int64_t>(sizeof(float)));
+  copy_rows(part, pieces.own(rows, part.size(1), DType::kF32));
+  pieces.gather(tp_);
+  for (int r = 0; r < tp_.size(); ++r) {
+    const Range& range = outputs_[static_cast<size_t>(r)];
+    copy_rows(pieces.of(r, rows, range.count, DType::kF32), out.slice(1, range.begin, range.count));
+  }
+}
+
+std::unique_ptr<OutputProjection> make_output_projection(const BuildContext& build, const std::string& name,
+                                                         int64_t in_features, int64_t out_features,
+                                                         const std::vector<Range>& inputs, bool bias) {
+  if (build.cut.size == 1 || build.cut.output == OutputCut::kColumns) {
+    return std::make_unique<PartialSumProjection>(build, name, in_features, out_features,
+                                                  inputs[static_cast<size_t>(build.cut.rank)], bias);
+  }
+  return std::make_unique<GatheredProjection>(build, name, in_features, out_features, inputs, bias);
+}
+
+}  // namespace tutti

@@ -1,0 +1,65 @@
+// The second matrix of a block, whose inputs (heads, feed-forward columns) lie on the ranks of the tensor-parallel
+// group, and whose result every rank needs. Worker thread only; never moves once built.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/build_context.h"
+#include "nn/linear.h"
+
+namespace tutti {
+
+class OutputProjection {
+ public:
+  virtual ~OutputProjection() = default;
+
+  // x [num_tokens, this rank's part of in_features], out [num_tokens, out_features]
+  virtual void forward(const Context& ctx, const Tensor& x, const Tensor& out) const = 0;
+  // True: out is this rank's part of a sum that Residual completes. False: out is the result.
+  virtual bool is_partial() const = 0;
+};
+
+// Cut by input features: no exchange before the product, an all-reduce after it. The order of the additions, hence the
+// last bits, depends on the size of the group. For GPUs, whose links like one large sum.
+class PartialSumProjection final : public OutputProjection {
+ public:
+  PartialSumProjection(const BuildContext& build, const std::string& name, int64_t in_features, int64_t out_features,
+                       Range columns, bool bias)
+      : linear_(build, name, in_features, out_features, columns, bias) {}
+  void forward(const Context& ctx, const Tensor& x, const Tensor& out) const override { linear_.forward(ctx, x, out); }
+  bool is_partial() const override { return true; }
+
+ private:
+  RowParallelLinear linear_;
+};
+
+// Cut by output features: the inputs are gathered first, as int8 codes where the weight is quantised, and the outputs
+// afterwards. Every output is one chain of additions over all inputs, so that every group size gives the same bits; and
+// fewer bytes cross than in an all-reduce of float32 sums.
+class GatheredProjection final : public OutputProjection {
+ public:
+  // `inputs`: the part of in_features that each rank of the group brings.
+  GatheredProjection(const BuildContext& build, const std::string& name, int64_t in_features, int64_t out_features,
+                     std::vector<Range> inputs, bool bias);
+  void forward(const Context& ctx, const Tensor& x, const Tensor& out) const override;
+  bool is_partial() const override { return false; }
+
+ private:
+  void gather_inputs(const Context& ctx, const Tensor& x, const Tensor& whole) const;
+  void gather_outputs(const Context& ctx, const Tensor& part, const Tensor& out) const;
+
+  Communicator& tp_;
+  std::vector<Range> inputs_;
+  std::vector<Range> outputs_;
+  int64_t in_features_;
+  ColumnParallelLinear linear_;
+};
+
+// As the partition says. A group of one needs no exchange: both kinds give the same bits then.
+std::unique_ptr<OutputProjection> make_output_projection(const BuildContext& build, const std::string& name,
+                                                         int64_t in_features, int64_t out_features,
+                                                         const std::vector<Range>& inputs, bool bias);
+
+}  // namespace tutti
