@@ -164,9 +164,13 @@ int64_t whole_blocks(DType dtype, int64_t k) {
 }
 
 // x as the kernels see it: for quantised weights rounded to int8 with a scale for each 32.
-std::vector<double> seen_activations(const Tensor& x, bool quantized) {
+// For BF16 weights, at some levels, to bfloat16.
+std::vector<double> seen_activations(const Context& ctx, const Tensor& x, DType weight) {
   std::vector<double> out(x.data_as<float>(), x.data_as<float>() + x.numel());
-  if (!quantized) return out;
+  if (weight == DType::kBF16 && ctx.kernels->level->pair_tile != nullptr) {
+    for (double& v : out) v = cpu::bf16_to_float(cpu::float_to_bf16(static_cast<float>(v)));
+  }
+  if (!is_quantized(weight)) return out;
   for (size_t b = 0; b < out.size(); b += 32) {
     float max = 0;
     for (size_t i = b; i < b + 32; ++i) max = std::max(max, std::abs(static_cast<float>(out[i])));
@@ -185,7 +189,7 @@ TEST_P(OpsTest, LinearOfEveryTypeAndRaggedShapes) {
       const Tensor x = normals({rows, k}), bias = normals({out_features}), out = poisoned({rows, out_features});
       const PackedWeight packed = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
       ops::linear(ctx_, x, packed, bias, out);
-      const auto seen = seen_activations(x, is_quantized(dtype));
+      const auto seen = seen_activations(ctx_, x, dtype);
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t n = 0; n < out_features; ++n) {
           double expected = bias.data_as<float>()[n], magnitude = std::abs(expected);
@@ -214,7 +218,7 @@ TEST_P(OpsTest, PiecesSlicesAndGateUp) {
     const Tensor x = normals({9, k}), both = poisoned({9, 80}), fused = poisoned({9, 40});
     ops::linear(ctx_, x, w, Tensor(), both);
     ops::gate_up_silu(ctx_, x, w, fused);
-    const auto seen = seen_activations(x, is_quantized(dtype));
+    const auto seen = seen_activations(ctx_, x, dtype);
     for (int64_t r = 0; r < 9; ++r) {
       for (int64_t n = 0; n < 80; ++n) {
         double expected = 0, magnitude = 0;

@@ -47,14 +47,24 @@ std::vector<KernelTable> make_tables() {
   if (avx512) tables.push_back(make_table(avx512_kernels(), "cpu/avx512"));
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
   if (vnni) tables.push_back(make_table(vnni_kernels(), "cpu/vnni"));
+  const bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
+  if (bf16) tables.push_back(make_table(bf16_kernels(), "cpu/bf16"));
 #endif
   return tables;
+}
+
+// The last table, but not `bf16` where its instruction is slower than what it replaces.
+const KernelTable& fastest_table(std::span<const KernelTable> tables) {
+#if defined(__x86_64__)
+  if (tables.back().level->isa == Isa::kBf16 && !bf16_dot_is_faster()) return tables[tables.size() - 2];
+#endif
+  return tables.back();
 }
 
 const KernelTable& choose_table() {
   const auto tables = available_tables();
   const char* wanted = std::getenv("TUTTI_CPU_ISA");
-  if (wanted == nullptr || *wanted == '\0') return tables.back();
+  if (wanted == nullptr || *wanted == '\0') return fastest_table(tables);
   std::string names;
   for (const KernelTable& table : tables) {
     if (std::string_view(table.level->name) == wanted) return table;

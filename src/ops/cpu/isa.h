@@ -12,7 +12,7 @@ namespace tutti::cpu {
 // Tables of the levels that this processor and this build have; the first is `portable`.
 std::span<const KernelTable> available_tables();
 
-// The level that TUTTI_CPU_ISA names (portable, avx2, avx512, vnni, amx), else the best. Read once. Throws ConfigError
+// The level that TUTTI_CPU_ISA names (portable, avx2, avx512, vnni, bf16, amx), else the best. Read once. Throws ConfigError
 // naming the levels there are when the processor lacks the one asked for.
 const KernelTable& best_kernel_table();
 

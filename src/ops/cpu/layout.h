@@ -44,6 +44,8 @@ inline constexpr int next_tile_rows(int64_t rows_left, int full_tile) {
 
 // For plain weights a tile is F32 [k rounded up to even][mr].
 //
+// For BF16 weights at levels that round activations to bfloat16 a tile is int32 [k / 2][mr], each two bfloat16.
+//
 // For quantised weights a tile is a record for each block of 32 elements. A row's block has one float scale,
 // max|x| / 127, and int8 codes rounded to the nearest even:
 //
@@ -54,6 +56,7 @@ inline constexpr int next_tile_rows(int64_t rows_left, int full_tile) {
 inline constexpr int64_t kQuantBytesPerRow = kBlock + 4 + 12 + 12;
 
 inline constexpr int64_t float_row_bytes(int64_t k) { return round_up(k, 2) * static_cast<int64_t>(sizeof(float)); }
+inline constexpr int64_t pair_row_bytes(int64_t k) { return round_up(k, 2) * 2; }
 inline constexpr int64_t quant_row_bytes(int64_t k) { return k / kBlock * kQuantBytesPerRow; }
 
 }  // namespace tutti::cpu

@@ -10,7 +10,7 @@
 
 namespace tutti::cpu {
 
-enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kVnni, kAmx };
+enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kVnni, kBf16, kAmx };
 
 // One split of the keys of one sequence and one KV head, for a block of query rows. Row r is query head r % group of
 // token r / group, counted from the tokens' first row.
@@ -62,6 +62,8 @@ struct LevelKernels {
   // One tile of `rows` <= tile rows of x, whose rows are `stride` floats apart.
   void (*float_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
   void (*quant_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
+  // Where BF16 weights meet activations rounded to bfloat16: their tiles (as high as float tiles); else nullptr.
+  void (*pair_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
 
   void (*add)(float* x, const float* y, int64_t n);                                         // x += y
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);              // silu(gate) * up
@@ -82,6 +84,9 @@ const LevelKernels& portable_kernels();
 const LevelKernels& avx2_kernels();
 const LevelKernels& avx512_kernels();
 const LevelKernels& vnni_kernels();
+const LevelKernels& bf16_kernels();
+// Measures VDPBF16PS against fused multiply-adds: a millisecond.
+bool bf16_dot_is_faster();
 #endif
 
 }  // namespace tutti::cpu

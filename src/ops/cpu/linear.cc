@@ -11,52 +11,62 @@ namespace {
 // Rows of one group are cut between threads at multiples of this: whole tiles at every level.
 constexpr int64_t kRowUnit = 48;
 
+// The three forms of activation tiles (layout.h).
+enum Form { kFloat, kPair, kQuant, kForms };
+
+Form form_of(const LevelKernels& level, DType weight) {
+  if (is_quantized(weight)) return kQuant;
+  return weight == DType::kBF16 && level.pair_tile != nullptr ? kPair : kFloat;
+}
+
 // The tiles of a group of rows, in the forms that the weight's segments read.
 class Activations {
  public:
-  Activations(const Context& ctx, const PackedWeight& w, int64_t num_rows) : ctx_(ctx), scratch_(ctx), k_(w.in_features) {
-    bool plain = false, quantized = false;
-    for (const auto& segment : w.segments) (is_quantized(segment.dtype) ? quantized : plain) = true;
-    const int64_t rows = std::min(num_rows, kRowGroup);
-    if (plain) float_tiles_ = scratch_.bytes(rows * float_row_bytes(k_));
-    if (quantized) quant_tiles_ = scratch_.bytes(rows * quant_row_bytes(k_));
+  Activations(const Context& ctx, const PackedWeight& w, int64_t num_rows)
+      : ctx_(ctx), level_(level_of(ctx)), scratch_(ctx), k_(w.in_features) {
+    for (const auto& segment : w.segments) {
+      const Form form = form_of(level_, segment.dtype);
+      if (tiles_[form] == nullptr) tiles_[form] = scratch_.bytes(std::min(num_rows, kRowGroup) * row_bytes(form));
+    }
   }
 
   // Rows [first_row, first_row + rows) of x.
   void prepare(const Tensor& x, int64_t first_row, int64_t rows) {
-    const LevelKernels& level = level_of(ctx_);
-    if (float_tiles_ != nullptr) {
-      prepare_tiles(x, first_row, rows, level.float_tile_rows, level.float_tile, float_row_bytes(k_), float_tiles_);
-    }
-    if (quant_tiles_ != nullptr) {
-      prepare_tiles(x, first_row, rows, level.quant_tile_rows, level.quant_tile, quant_row_bytes(k_), quant_tiles_);
-    }
+    prepare_form(kFloat, x, first_row, rows, level_.float_tile_rows, level_.float_tile);
+    prepare_form(kPair, x, first_row, rows, level_.float_tile_rows, level_.pair_tile);
+    prepare_form(kQuant, x, first_row, rows, level_.quant_tile_rows, level_.quant_tile);
   }
 
-  // The tiles from `row` of the group on.
-  const uint8_t* tiles(DType dtype, int64_t row) const {
-    return is_quantized(dtype) ? quant_tiles_ + row * quant_row_bytes(k_) : float_tiles_ + row * float_row_bytes(k_);
+  // The tiles that weights of this type read, from `row` of the group on.
+  const uint8_t* tiles(DType weight, int64_t row) const {
+    const Form form = form_of(level_, weight);
+    return tiles_[form] + row * row_bytes(form);
   }
 
  private:
-  void prepare_tiles(const Tensor& x, int64_t first_row, int64_t rows, int full_tile,
-                     decltype(LevelKernels::float_tile) kernel, int64_t row_bytes, uint8_t* tiles) {
+  int64_t row_bytes(Form form) const {
+    return form == kFloat ? float_row_bytes(k_) : form == kPair ? pair_row_bytes(k_) : quant_row_bytes(k_);
+  }
+
+  void prepare_form(Form form, const Tensor& x, int64_t first_row, int64_t rows, int full_tile,
+                    decltype(LevelKernels::float_tile) kernel) {
+    if (tiles_[form] == nullptr) return;
     const int64_t count = (rows + full_tile - 1) / full_tile;
     split_evenly(ctx_, threads_for(ctx_, rows * k_ / 4), count, [&](int64_t begin, int64_t end) {
       const int64_t stop = std::min(rows, end * full_tile);
       for (int64_t row = begin * full_tile; row < stop;) {
         const int tile_rows = next_tile_rows<>(stop - row, full_tile);
-        kernel(x.row<float>(first_row + row), x.stride(0), tile_rows, k_, tiles + row * row_bytes);
+        kernel(x.row<float>(first_row + row), x.stride(0), tile_rows, k_, tiles_[form] + row * row_bytes(form));
         row += tile_rows;
       }
     });
   }
 
   const Context& ctx_;
+  const LevelKernels& level_;
   Scratch scratch_;
   int64_t k_;
-  uint8_t* float_tiles_ = nullptr;
-  uint8_t* quant_tiles_ = nullptr;
+  uint8_t* tiles_[kForms] = {};
 };
 
 // body(panel, row_begin, row_count) for all panels and all rows of a group.
