@@ -81,7 +81,7 @@ HeadOptions head_options(const ServeOptions& options, const LaunchPlan& plan, co
   head.advertised = plan.master_addr;
   head.interface = options.interface;
   head.control_port = plan.master_port;
-  head.flags = options.cluster_flags;
+  head.flags = options.effective_flags;
   head.model_files = model.files;
   return head;
 }

@@ -202,6 +202,7 @@ void settle_server(ServeOptions& o, const RawValues& raw, const FlagParser& p) {
 // What other nodes that type the same command must agree on.
 void note_cluster_flags(ServeOptions& o, const FlagParser& p) {
   const auto add = [&](const char* name, const std::string& value) {
+    o.effective_flags.push_back({name, value});
     if (p.given(name)) o.cluster_flags.push_back({name, value});
   };
   add("--tensor-parallel-size", std::to_string(o.engine.parallel.tensor_parallel_size));
@@ -214,7 +215,7 @@ void note_cluster_flags(ServeOptions& o, const FlagParser& p) {
   add("--block-size", std::to_string(o.engine.cache.block_size));
   add("--kv-cache-dtype", o.engine.cache.kv_cache_dtype);
   add("--seed", std::to_string(o.engine.seed));
-  if (o.launch.nnodes) o.cluster_flags.push_back({"--nnodes", std::to_string(*o.launch.nnodes)});
+  add("--nnodes", std::to_string(o.launch.nnodes.value_or(1)));
 }
 
 void bind_serve_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {

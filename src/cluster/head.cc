@@ -73,6 +73,8 @@ void Head::listen(const ClusterToken& token, const TlsIdentity& identity) {
   // A secret goes to a terminal only; in a log stands where it is kept.
   show_token_ = ::isatty(STDERR_FILENO) == 1;
   token_ = token.text();
+  const auto kept = kept_token();
+  if (kept && *kept == token) kept_token_file_ = token_path();
   ControlHandler& handler = *this;
   server_ = std::make_unique<ControlServer>(options_.control_port, identity, handler);
 }
@@ -87,8 +89,8 @@ void Head::announce_wait(Deadline deadline) const {
   const std::string flag = show_token_ ? " --token " + token_ : " --token-file FILE";
   log::continuation(fmt::format("tutti worker --master-ip {}{}{}", own_address_, port, flag));
   if (!show_token_) {
-    log::continuation(fmt::format("FILE with the cluster token: a copy of {} of this node. A worker that joined before needs none",
-                                  token_path()));
+    const std::string place = kept_token_file_.empty() ? "" : " (here: " + kept_token_file_ + ")";
+    log::continuation(fmt::format("FILE holds the cluster token{}; a worker that has joined before needs none", place));
   }
 }
 

@@ -83,6 +83,7 @@ class Head final : private ControlHandler {
   std::string cluster_id_;
   std::string token_;       // for the line to type, on a terminal only
   bool show_token_ = false;
+  std::string kept_token_file_;
   MemberNode self_;
   std::string own_address_;
 

@@ -107,6 +107,8 @@ std::string state_folder() {
 
 std::string token_path() { return state_folder() + "/token"; }
 
+std::optional<ClusterToken> kept_token() { return read_token(token_path()); }
+
 std::optional<ClusterToken> given_token(const TokenFlags& flags) {
   if (!flags.token.empty()) return ClusterToken::parse(flags.token);
   if (!flags.token_file.empty()) return ClusterToken::parse(read_file(flags.token_file));
@@ -127,13 +129,13 @@ ClusterToken head_token(const TokenFlags& flags) {
 std::optional<ClusterToken> worker_token(const TokenFlags& flags, const std::string& address) {
   if (auto token = given_token(flags)) return token;
   if (auto token = read_token(joined_path(address))) return token;
-  return read_token(token_path());
+  return kept_token();
 }
 
 bool keep_joined_token(const std::string& address, const ClusterToken& token) {
   const std::string path = joined_path(address);
   if (const auto kept = read_token(path); kept && kept->text() == token.text()) return false;
-  if (const auto own = read_token(token_path()); own && own->text() == token.text()) return false;
+  if (const auto own = kept_token(); own && own->text() == token.text()) return false;
   write_file(path, token.text() + "\n", 0600);
   return true;
 }

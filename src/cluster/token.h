@@ -39,6 +39,9 @@ std::string state_folder();
 // The file that holds the token this node made as a head.
 std::string token_path();
 
+// The token in that file, if there is one.
+std::optional<ClusterToken> kept_token();
+
 // --token, --token-file or TUTTI_CLUSTER_TOKEN. Throws ConfigError / IoError when one is given and bad.
 std::optional<ClusterToken> given_token(const TokenFlags& flags);
 

@@ -1,0 +1,148 @@
+"""What goes wrong is noticed in time, said in words that name the culprit, and leaves nothing behind."""
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import time
+import unittest
+
+from cluster_harness import ClusterTest, children_of
+
+READY = "Application startup complete."
+
+
+class Refusals(ClusterTest):
+    """Nothing starts that cannot work."""
+
+    def head_that_waits(self, *flags):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", *flags)
+        head.wait_for(r"waiting +for 1 more rank")
+        return head
+
+    def worker(self, *flags, **options):
+        return self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port, *flags, **options)
+
+    def test_a_wrong_token_is_called_that(self):
+        self.head_that_waits()
+        worker = self.worker(env={"TUTTI_CLUSTER_TOKEN": "tutti1-0011aabb-ffffffffffffffffffffffffffffffff"})
+        self.assertEqual(worker.wait_exit(), 4)
+        self.assertRegex(worker.log(), r"error +refused by 127.0.0.1: wrong token.*`tutti token` on the head prints the right one. Exit 4")
+
+    def test_a_short_token_is_refused(self):
+        worker = self.worker(env={"TUTTI_CLUSTER_TOKEN": "secret"})
+        self.assertEqual(worker.wait_exit(), 2)
+        self.assertRegex(worker.log(), r"6 characters, at least 32 are needed")
+
+    def test_flags_that_differ_are_shown_in_two_columns(self):
+        head = self.head_that_waits()
+        worker = self.worker("-tp", 4)
+        self.assertEqual(worker.wait_exit(), 4)
+        self.assertRegex(worker.log(), r"refused by 127.0.0.1: the nodes differ. Exit 4\n.*\(head\) +.*\(this node\)\n.*--tensor-parallel-size +2 +4")
+        head.wait_for(r"warning +.* is refused: the nodes differ")
+
+    def test_other_model_files_are_named(self):
+        self.head_that_waits()
+        other = pathlib.Path(self.folder.name) / "other-model"
+        shutil.copytree(self.model, other)
+        (other / "tokenizer.json").unlink()
+        worker = self.worker("--model", other)
+        self.assertEqual(worker.wait_exit(), 4)
+        self.assertRegex(worker.log(), r"model files +2, .*1: tokenizer.json is missing")
+        missing = self.worker("--model", "/no/such/model")
+        self.assertEqual(missing.wait_exit(), 4)
+        self.assertRegex(missing.log(), r"has no model at /no/such/model \(--model on the worker names another path\)")
+
+    def test_nobody_comes(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--ready-timeout", 1)
+        self.assertEqual(head.wait_exit(), 4)
+        self.assertRegex(head.log(), r"error +need 2 ranks, have 1 on .* after 1 s; nobody tried to join.*Exit 4")
+
+    def test_taken_ports_name_the_process(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", self.port))
+            taken.listen()
+            head = self.serve()
+            self.assertEqual(head.wait_exit(), 2)
+        self.assertRegex(head.log(), rf"port {self.port} is taken by pid {os.getpid()} \(.*\): --port {self.port + 1}, or end it. Exit 2")
+        with socket.socket() as taken:
+            taken.bind(("0.0.0.0", self.control_port))
+            taken.listen()
+            head = self.serve()
+            self.assertEqual(head.wait_exit(), 2)
+        self.assertRegex(head.log(), rf"port {self.control_port} is taken by pid {os.getpid()}.*--master-port")
+
+    def test_words_for_typing_errors(self):
+        for arguments, message in [(["serve", "no-such-model"], 'no model "no-such-model" here'),
+                                   (["serve", self.model, "--tensor-paralel-size", "2"], "near: --tensor-parallel-size"),
+                                   (["serv"], 'unknown command "serv"; near: serve'),
+                                   (["serve", self.model, "--enable-lora"], "LoRA adapters are not served")]:
+            process = self.start(*arguments)
+            self.assertEqual(process.wait_exit(), 2)
+            self.assertIn(message, process.log())
+
+
+class Losses(ClusterTest):
+    """A running cluster loses a part."""
+
+    def two_nodes(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1")
+        head.wait_for(r"waiting +for 1 more rank")
+        worker = self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port)
+        head.wait_for(READY)
+        worker.wait_for(r"ready +rank 1 serves")
+        return head, worker
+
+    def lose(self, head, action, seconds):
+        """Runs `action` in mid-answer; the stream must end with an error, which is returned, in time."""
+        begin = None
+        last = {}
+        for number, event in enumerate(self.stream()):
+            last = event
+            if number == 3:
+                action()
+                begin = time.monotonic()
+        self.assertIsNotNone(begin, "the answer ended before the loss")
+        self.assertLess(time.monotonic() - begin, seconds)
+        self.assertIn("error", last, head.log())
+        self.assertEqual(head.wait_exit(), 5, head.log())
+        return last["error"]["message"]
+
+    def test_a_killed_local_rank(self):
+        head = self.serve("-tp", 2)
+        head.wait_for(READY)
+        victim = children_of(head.pid)[1]
+        message = self.lose(head, lambda: os.kill(victim, signal.SIGKILL), 3)
+        self.assertRegex(message, rf"rank [01] \(.*, pid {victim}\) was killed by signal 9")
+
+    def test_a_killed_remote_rank(self):
+        head, worker = self.two_nodes()
+        victim = children_of(worker.pid)[0]
+        message = self.lose(head, lambda: os.kill(victim, signal.SIGKILL), 10)
+        self.assertRegex(message, rf"rank 1 \(.*, pid {victim}\) was killed by signal 9")
+        worker.wait_for(r"waiting +for the head")
+
+    def test_a_killed_worker_takes_its_ranks_along(self):
+        head, worker = self.two_nodes()
+        message = self.lose(head, lambda: worker.signal(signal.SIGKILL), 10)
+        self.assertRegex(message, r"rank 1 \(")
+
+    def test_a_stopped_rank_is_told_from_a_dead_one(self):
+        head, worker = self.two_nodes()
+        victim = children_of(worker.pid)[0]
+        message = self.lose(head, lambda: os.kill(victim, signal.SIGSTOP), 20)
+        self.assertRegex(message, rf"rank 1 \(.*, pid {victim}\) is stopped \(process state T\)")
+
+    def test_a_killed_head_leaves_no_ranks_and_the_worker_waits(self):
+        head, worker = self.two_nodes()
+        remote = children_of(worker.pid)
+        head.ranks.update(children_of(head.pid))
+        head.signal(signal.SIGKILL)
+        head.process.wait()
+        worker.wait_for(r"the head at .* is gone(.|\n)*waiting +for the head", 15)
+        self.assertEqual(children_of(worker.pid), [])
+        self.assertEqual(len(remote), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

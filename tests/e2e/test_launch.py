@@ -1,0 +1,83 @@
+"""Four ways of launching give the same cluster: the same answer as one rank, and nothing left afterwards."""
+import signal
+import unittest
+
+from cluster_harness import ClusterTest
+
+READY = "Application startup complete."
+
+
+class Launch(ClusterTest):
+    def end(self, head):
+        head.signal(signal.SIGTERM)
+        self.assertEqual(head.wait_exit(), 0, head.log())
+
+    def test_one_node_spawns_its_ranks(self):
+        head = self.serve("-tp", 2)
+        head.wait_for(READY)
+        self.assertRegex(head.log(), r"GPU KV cache size: [\d,]+ tokens")
+        self.assertRegex(head.log(), r"Maximum concurrency for 2,048 tokens per request: [\d.]+x")
+        self.assertEqual(len(head.ranks), 2)
+        self.assertEqual(self.complete(), self.reference_text())
+        self.end(head)
+
+    def test_uneven_ranks(self):
+        head = self.serve("-tp", 3)  # 9 heads, 3 KV heads
+        head.wait_for(READY)
+        self.assertEqual(self.complete(), self.reference_text())
+        self.end(head)
+
+    def test_pipeline_stages(self):
+        head = self.serve("-pp", 2)
+        head.wait_for(READY)
+        self.assertEqual(self.complete(), self.reference_text())
+        self.end(head)
+
+    def test_the_same_command_on_every_node(self):
+        flags = ["-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1"]
+        other = self.serve(*flags, "--node-rank", 1, "--headless")  # starts first and waits
+        other.wait_for(r"waiting +for the head at 127.0.0.1:\d+ \(connection refused\), trying every 2 s")
+        head = self.serve(*flags, "--node-rank", 0)
+        head.wait_for(READY)
+        other.wait_for(r"joined +cluster 0011 as rank 1")
+        self.assertEqual(self.complete(), self.reference_text())
+        self.end(head)
+        self.assertEqual(other.wait_exit(), 0, other.log())
+
+    def test_a_worker_joins_with_the_line_that_the_head_prints(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1")
+        line = head.wait_for(r"waiting +for 1 more rank, for 10 min .*\n.*?tutti (worker --master-ip 127.0.0.1 --master-port \d+) --token-file")
+        worker = self.start(*line.group(1).split(), "--tensor-parallel-size", 2, "--pipeline-parallel-size", 1)
+        head.wait_for(READY)
+        head.wait_for(r"joined +.* 127.0.0.1: .*rank 1; same build")
+        worker.wait_for(r"ready +rank 1 serves")
+        self.assertEqual(self.complete(), self.reference_text())
+        status = self.start("status", "--address", f"127.0.0.1:{self.control_port}")
+        self.assertEqual(status.wait_exit(), 0, status.log())
+        self.assertRegex(status.stdout, r"cluster +0011 +ready")
+        self.assertRegex(status.stdout, r"rank 1 ")
+        self.end(head)
+
+        # The worker stays, for the next head.
+        worker.wait_for(r"ended +the head was asked to end")
+        again = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1")
+        again.wait_for(READY)
+        self.assertEqual(self.complete(), self.reference_text())
+        worker.signal(signal.SIGTERM)
+        self.assertEqual(worker.wait_exit(), 0, worker.log())
+
+    def test_one_process_a_rank_from_the_environment(self):
+        def environment(rank):
+            return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.control_port), "WORLD_SIZE": "2", "RANK": str(rank)}
+
+        one = self.start("serve", *self.model_flags(), "-tp", 2, env=environment(1))
+        zero = self.start("serve", *self.model_flags(), "-tp", 2, "--port", self.port, env=environment(0))
+        zero.wait_for(READY)
+        self.assertEqual(self.complete(), self.reference_text())
+        self.assertEqual((len(zero.ranks), len(one.ranks | set())), (1, len(one.ranks)))
+        self.end(zero)
+        self.assertEqual(one.wait_exit(), 0, one.log())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
