@@ -54,7 +54,8 @@ class Loader {
     }
     *slot.matrix = ops::pack_weight(ctx_, pieces);
     if (source_.dummy) return;
-    for (const Parameter& parameter : slot.pieces) source_.checkpoint->release(touched(parameter));
+    // All of it: the kernel maps pages around those that are read.
+    for (const Parameter& parameter : slot.pieces) source_.checkpoint->release(find(parameter));
   }
 
   void fill_vector(const ParameterSlot& slot) {
@@ -73,7 +74,6 @@ class Loader {
   // The tensor in the file, checked against what the model expects.
   const Tensor& find(const Parameter& parameter) const {
     const std::string name = source_.file_name(parameter.name);
-    source_.weight_dtype(parameter);
     const Tensor* tensor = source_.checkpoint->find(name);
     if (tensor == nullptr) throw IoError(source_.path + ": tensor " + name + " is missing: is the download complete?");
     const bool fits = parameter.is_vector()
@@ -104,11 +104,6 @@ class Loader {
         break;
     }
     return tensor;
-  }
-
-  // The pages that reading slice() brought in: a cut by columns touches all rows.
-  Tensor touched(const Parameter& parameter) const {
-    return parameter.shard.dim == ShardRule::Dim::kColumns ? find(parameter) : slice(parameter);
   }
 
   Tensor with_dtype(const Tensor& piece, DType dtype) const {

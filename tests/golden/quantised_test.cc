@@ -1,0 +1,69 @@
+// How far models of every quantised type are from the float model whose weights they round. A made-up model has the
+// same weights at every --dtype, before rounding; being random it has no redundancy, so real models diverge less.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "parallel/thread_cluster.h"
+#include "parallel/tiny_model.h"
+
+namespace tutti::testing {
+namespace {
+
+Json model_config() {
+  Json config = tiny_config();
+  config["hidden_size"] = 256;
+  config["intermediate_size"] = 512;
+  config["num_attention_heads"] = 8;
+  config["num_key_value_heads"] = 2;
+  config["head_dim"] = 64;  // a KV head's queries fill a block of 256
+  config["vocab_size"] = 512;
+  return config;
+}
+
+std::vector<std::vector<float>> rows(const std::string& path, const std::string& dtype, int tp) {
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 100; ++i) prompt.push_back((i * i * 31 + 7) % 512);
+  EngineConfig engine = test_engine(path, tp);
+  engine.load_format = "dummy";
+  engine.dtype = dtype;
+  return logprob_rows(run_cluster(engine, make_schedule({scored_request(prompt, 1)})).at(1));
+}
+
+// Mean over the positions of sum p log(p / q).
+double mean_divergence(const std::vector<std::vector<float>>& p, const std::vector<std::vector<float>>& q) {
+  double sum = 0.0;
+  for (size_t r = 0; r < p.size(); ++r) {
+    for (size_t i = 0; i < p[r].size(); ++i) sum += std::exp(static_cast<double>(p[r][i])) * (p[r][i] - q[r][i]);
+  }
+  return sum / static_cast<double>(p.size());
+}
+
+struct Case {
+  const char* dtype;
+  double most;
+};
+
+class QuantisedModel : public ::testing::TestWithParam<Case> {};
+
+TEST_P(QuantisedModel, StaysCloseToTheFloatModel) {
+  const TinyModel model(model_config());
+  static const auto expected = rows(model.path(), "float32", 1);
+  for (int tp : {1, 2}) {
+    const double divergence = mean_divergence(expected, rows(model.path(), GetParam().dtype, tp));
+    RecordProperty("mean_kl_tp" + std::to_string(tp), std::to_string(divergence));
+    std::printf("%s TP=%d: mean KL %.2e\n", GetParam().dtype, tp, divergence);
+    EXPECT_LT(divergence, GetParam().most);
+    EXPECT_GT(divergence, 0.0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, QuantisedModel,
+                         ::testing::Values(Case{"bfloat16", 1e-4}, Case{"q8_0", 1e-3}, Case{"q6_k", 5e-3}, Case{"q5_k", 2e-2},
+                                           Case{"q5_1", 2e-2}, Case{"q5_0", 2e-2}, Case{"q4_k", 8e-2}, Case{"q4_1", 8e-2},
+                                           Case{"q4_0", 8e-2}, Case{"iq4_nl", 8e-2}, Case{"iq4_xs", 8e-2}, Case{"q3_k", 3e-1},
+                                           Case{"q2_k", 1.0}),
+                         [](const auto& info) { return std::string(info.param.dtype); });
+
+}  // namespace
+}  // namespace tutti::testing
