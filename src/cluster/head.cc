@@ -150,7 +150,7 @@ std::shared_ptr<RankGroup> Head::start_ranks() {
   MemberNode& self = *membership_.find(self_.id);
   const auto other = std::find_if(membership_.nodes().begin(), membership_.nodes().end(),
                                   [&](const auto& entry) { return entry.first != self_.id; });
-  if (other != membership_.nodes().end() && options_.advertised.empty()) {
+  if (other != membership_.nodes().end()) {
     self.address = local_address_towards(other->second.address, options_.interface).address;
   }
   local_ranks_ = std::make_unique<RankProcesses>(RankProcesses::Callbacks{
