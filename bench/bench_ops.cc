@@ -1,6 +1,6 @@
 // Time of the CPU's ops: microseconds, GB/s of weights or cache read, GFLOP/s, and the share of the limit (read
 // bandwidth, fused multiply-adds or 8-bit dot products) that was measured in the same run.
-//   bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small] [--seconds S] [--json FILE]
+//   bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small,pack] [--seconds S] [--json FILE]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,7 +24,7 @@ struct Options {
   int threads = 2;
   std::vector<std::string> types = {"F32", "BF16", "Q8_0", "Q4_0", "Q4_1"};
   std::vector<int> rows = {1, 8, 32, 512};
-  std::vector<std::string> ops = {"linear", "attention", "small"};
+  std::vector<std::string> ops = {"linear", "attention", "small", "pack"};
   double seconds = 0.3;  // of measuring a case
   std::string json;
 };
@@ -66,6 +66,7 @@ class Bench {
   void run() {
     for (const auto& op : options_.ops) {
       if (op == "linear") linears();
+      if (op == "pack") packs();
       if (op == "attention") attentions();
       if (op == "small") small_ops();
     }
@@ -154,6 +155,14 @@ class Bench {
     }
   }
 
+  void packs() {
+    for (const auto& type : options_.types) {
+      const Tensor w = weight(dtype_from_name(type).value(), 2048, 2048);
+      measure("pack " + type + " 2048x2048", 2 * static_cast<double>(w.bytes()), 0, 0,
+              [&](int) { ops::pack_weight(ctx_, std::span(&w, 1)); });
+    }
+  }
+
   void attention(DType cache_type, int seqs, int64_t query_len, int64_t context) {
     const int64_t heads = 32, kv_heads = 8, head_dim = 64, block = 16, blocks = (context + block - 1) / block;
     KVLayer cache{Tensor::zeros({seqs * blocks, kv_heads, block, head_dim}, cache_type),
@@ -214,7 +223,7 @@ class Bench {
 int main(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small] "
+    std::fprintf(stderr, "usage: bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small,pack] "
                          "[--seconds S] [--json FILE]\n");
     return 2;
   }

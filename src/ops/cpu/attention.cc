@@ -30,6 +30,7 @@ class Attention {
         head_dim_(q.size(2)), padded_(round_up(head_dim_, kPanelRows)), kv_heads_(cache.keys.size(1)),
         group_(q.size(1) / kv_heads_), threads_(ctx.pool == nullptr ? 1 : ctx.pool->size()) {
     CHECK_EQ(head_dim_ % 2, 0);
+    CHECK_LE(head_dim_, kMaxHeadDim);
   }
 
   void run() {
@@ -118,6 +119,7 @@ class Attention {
                               .first_position = first_position(b.seq),
                               .begin = split * kKeySplit,
                               .end = std::min<int64_t>((split + 1) * kKeySplit, meta_.seq_lens.data_as<int32_t>()[b.seq]),
+                              .seq_len = meta_.seq_lens.data_as<int32_t>()[b.seq],
                               .sliding_window = params_.sliding_window,
                               .soft_cap = static_cast<float>(params_.soft_cap),
                               .keys = cache_.keys.data_as<uint8_t>() + b.head * head_bytes,

@@ -1,6 +1,7 @@
 // Attention of a block of query rows over one split of the keys (level.h), for any vector type V and cache type. Keys
-// are taken kKeyStep at a time into float scratch; scores and weighted values are then the plain matrix kernel with
-// the keys, or the values, as a panel. What a row computes depends on its position and the key positions alone: rows
+// are taken kKeyStep at a time. For many rows they and their values are first made floats in scratch, and scores and
+// weighted values are the plain matrix kernel with them as a panel; few rows (decode) read the cache itself, with the
+// same additions in the same order. What a row computes depends on its position and the key positions alone: rows
 // beside it only share the loads.
 #pragma once
 
@@ -29,6 +30,43 @@ struct CacheBF16 {
   }
 };
 
+// Keys in the cache: a vector of keys is at[vector], and its next dimension `stride` bytes on.
+template <class V, class Cache>
+struct CachedKeys {
+  const uint8_t* at[kKeyStep / V::kLanes];
+  int64_t stride;
+  typename V::F load(int64_t d, int column) const { return Cache::template load<V>(at[column / V::kLanes] + d * stride); }
+};
+
+// Values in the cache: those of key j are at[j].
+template <class V, class Cache>
+struct CachedValues {
+  const uint8_t* at[kKeyStep];
+  typename V::F load(int64_t j, int64_t column) const { return Cache::template load<V>(at[j] + column * Cache::kBytes); }
+};
+
+// As plain_tile(), from the cache itself.
+template <class V, class Source, class Layout, int kRows>
+inline void cached_tile(const float* a, const Source& source, int64_t column, int64_t k, float* c, int64_t ldc, bool first) {
+  typename V::F acc[kRows][2];
+  for (int r = 0; r < kRows; ++r) {
+    acc[r][0] = first ? V::zero() : V::load(c + r * ldc);
+    acc[r][1] = first ? V::zero() : V::load(c + r * ldc + V::kLanes);
+  }
+  for (int64_t i = 0; i < k; ++i) {
+    const auto w0 = source.load(i, column), w1 = source.load(i, column + V::kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const auto x = V::set1(a[r * Layout::kRowStride + i * Layout::kStep]);
+      acc[r][0] = V::fma(w0, x, acc[r][0]);
+      acc[r][1] = V::fma(w1, x, acc[r][1]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    V::store(c + r * ldc, acc[r][0]);
+    V::store(c + r * ldc + V::kLanes, acc[r][1]);
+  }
+}
+
 template <class V, class Cache>
 class SplitKernel {
  public:
@@ -51,6 +89,8 @@ class SplitKernel {
   }
 
  private:
+  static constexpr int kFewRows = 4;
+
   int64_t position(int64_t row) const { return positions_[row]; }
   int64_t first_visible(int64_t row) const {
     const int64_t first = s_.sliding_window > 0 ? position(row) - s_.sliding_window + 1 : 0;
@@ -63,8 +103,14 @@ class SplitKernel {
     while (row_begin < s_.rows && position(row_begin) < begin) ++row_begin;
     while (row_end > row_begin && first_visible(row_end - 1) >= begin + kKeyStep) --row_end;
     if (row_begin >= row_end) return;
-    load_keys(begin);
-    load_values(begin);
+    fetch_ahead(begin + kKeyStep);
+    direct_ = s_.rows <= kFewRows && s_.block_size % V::kLanes == 0 && s_.head_dim % kPanelRows == 0;
+    if (direct_) {
+      point_at_cache(begin);
+    } else {
+      load_keys(begin);
+      load_values(begin);
+    }
     for (int64_t r0 = 0; r0 < row_end;) {  // the tiles of q that have one of these rows
       const int rows = next_tile_rows<V>(s_.rows - r0, V::kFloatTileRows);
       if (r0 + rows > row_begin) {
@@ -82,6 +128,33 @@ class SplitKernel {
 
   const uint8_t* block_of(const uint8_t* base, int64_t position) const {
     return base + static_cast<int64_t>(s_.block_table[position / s_.block_size]) * s_.block_stride;
+  }
+
+  // Asks for the keys and values of the next step.
+  void fetch_ahead(int64_t begin) const {
+    const int64_t end = begin + kKeyStep < s_.seq_len ? begin + kKeyStep : s_.seq_len;
+    const int64_t bytes = s_.block_size * s_.head_dim * Cache::kBytes;
+    for (int64_t p = begin; p < end; p += s_.block_size) {
+      const uint8_t *keys = block_of(s_.keys, p), *values = block_of(s_.values, p);
+      for (int64_t i = 0; i < bytes; i += 64) {
+        V::template prefetch<64>(keys + i);
+        V::template prefetch<64>(values + i);
+      }
+    }
+  }
+
+  void point_at_cache(int64_t begin) {
+    cached_keys_.stride = s_.block_size * Cache::kBytes;
+    for (int64_t v = 0; v < kKeyStep / V::kLanes; ++v) {
+      const int64_t p = begin + v * V::kLanes;
+      // Keys past the end are masked later: any readable memory will do.
+      cached_keys_.at[v] = p < s_.end ? block_of(s_.keys, p) + p % s_.block_size * Cache::kBytes : cached_keys_.at[0];
+    }
+    for (int64_t j = 0; j < kKeyStep; ++j) {
+      const int64_t p = begin + j;
+      cached_values_.at[j] = p < s_.end ? block_of(s_.values, p) + p % s_.block_size * s_.head_dim * Cache::kBytes
+                                        : reinterpret_cast<const uint8_t*>(zeros_);
+    }
   }
 
   // keys_[d][key]; keys past the split's end keep what was there and are masked later.
@@ -133,6 +206,13 @@ class SplitKernel {
   template <int kRows>
   void multiply_keys(int64_t r0) {
     for (int column = 0; column < kKeyStep; column += 2 * V::kLanes) {
+      if constexpr (kRows <= kFewRows) {
+        if (direct_) {
+          cached_tile<V, CachedKeys<V, Cache>, InterleavedRows<kRows>, kRows>(
+              s_.q + r0 * s_.head_dim, cached_keys_, column, s_.head_dim, scores_ + r0 * kKeyStep + column, kKeyStep, true);
+          continue;
+        }
+      }
       plain_tile<V, PlainF32, InterleavedRows<kRows>, kRows>(s_.q + r0 * s_.head_dim, reinterpret_cast<const uint8_t*>(keys_),
                                                              column, s_.head_dim, scores_ + r0 * kKeyStep + column,
                                                              kKeyStep, true);
@@ -180,6 +260,14 @@ class SplitKernel {
   void add_values(int64_t r0) {
     for (int64_t d = 0; d < padded_; d += kPanelRows) {
       for (int column = 0; column < kPanelRows; column += 2 * V::kLanes) {
+        if constexpr (kRows <= kFewRows) {
+          if (direct_) {
+            cached_tile<V, CachedValues<V, Cache>, RowsOf32, kRows>(scores_ + r0 * kKeyStep, cached_values_, d + column,
+                                                                    kKeyStep, s_.out + r0 * padded_ + d + column, padded_,
+                                                                    false);
+            continue;
+          }
+        }
         plain_tile<V, PlainF32, RowsOf32, kRows>(scores_ + r0 * kKeyStep, reinterpret_cast<const uint8_t*>(values_ + d * kKeyStep),
                                                  column, kKeyStep, s_.out + r0 * padded_ + d + column, padded_, false);
       }
@@ -190,6 +278,10 @@ class SplitKernel {
   const int64_t padded_;
   float *keys_, *values_, *scores_, *lanes_;
   int64_t positions_[kAttentionRows];
+  bool direct_ = false;
+  CachedKeys<V, Cache> cached_keys_;
+  CachedValues<V, Cache> cached_values_;
+  alignas(64) static constexpr float zeros_[kMaxHeadDim] = {};
 };
 
 template <class V, class Cache>

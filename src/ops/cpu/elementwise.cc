@@ -66,8 +66,8 @@ void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const Attent
   const bool bf16 = cache.keys.dtype() == DType::kBF16;
   // Keys are stored dimension by dimension inside a block, so that 16 of them meet a query element in one vector.
   const auto write = [&]<class T>(int64_t head_begin, int64_t head_end, T* keys, T* values) {
-    T row[1024];
-    CHECK_LE(head_dim, 1024);
+    T row[kMaxHeadDim];
+    CHECK_LE(head_dim, kMaxHeadDim);
     for (int64_t t = 0; t < meta.num_tokens; ++t) {
       const int64_t slot = meta.slot_mapping.data_as<int64_t>()[t];
       CHECK(slot >= 0 && slot < cache.keys.size(0) * block_size);

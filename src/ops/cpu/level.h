@@ -22,6 +22,7 @@ struct AttentionSplit {
   int64_t first_row = 0;        // of this block, counted from the sequence's first query row of the step
   int64_t first_position = 0;   // of the sequence's first token of the step
   int64_t begin = 0, end = 0;   // key positions, begin is a multiple of kKeyStep
+  int64_t seq_len = 0;          // keys of the sequence
   int64_t sliding_window = 0;
   float soft_cap = 0;
 
@@ -39,6 +40,7 @@ struct AttentionSplit {
 
 inline constexpr int64_t kKeyStep = 32;        // keys between two rescalings of a row's sum
 inline constexpr int64_t kKeySplit = 256;      // keys of a split: borders depend on positions alone
+inline constexpr int64_t kMaxHeadDim = 1024;
 inline constexpr int64_t kAttentionRows = 48;  // query rows of a block, a multiple of every level's tile height
 
 inline constexpr int64_t attention_scratch_floats(int64_t head_dim) {

@@ -12,20 +12,33 @@ namespace {
 
 // What a weight type needs beyond the matrix kernels.
 struct Packing {
-  int64_t k_unit = 1;                                                                 // in_features is a multiple
-  int64_t (*panel_bytes)(int64_t k) = nullptr;                                        // nullptr: no such type
-  void (*pack_row)(const uint8_t* source, int64_t k, uint8_t* panel, int row) = nullptr;  // into a zeroed panel
+  int64_t k_unit = 1;                                // in_features is a multiple
+  int64_t (*panel_bytes)(int64_t k) = nullptr;       // nullptr: no such type
+  // `rows` rows of the source, `stride` bytes apart, into a zeroed panel.
+  void (*pack_rows)(const uint8_t* source, size_t stride, int rows, int64_t k, uint8_t* panel) = nullptr;
   void (*unpack_row)(const uint8_t* panel, int64_t k, int row, float* out) = nullptr;
 };
 
 template <class W>
 Packing plain_packing() {
+  constexpr int64_t kTile = 64;  // a tile of the source and of the panel stay in the first-level cache
   return {.k_unit = 1,
           .panel_bytes = [](int64_t k) { return round_up(k, 2) * kPanelRows * W::kElementBytes; },
-          .pack_row =
-              [](const uint8_t* source, int64_t k, uint8_t* panel, int row) {
-                for (int64_t i = 0; i < k; ++i) {
-                  std::memcpy(panel + W::index(row, i) * W::kElementBytes, source + i * W::kElementBytes, W::kElementBytes);
+          .pack_rows =
+              [](const uint8_t* source, size_t stride, int rows, int64_t k, uint8_t* panel) {
+                for (int64_t k0 = 0; k0 < k; k0 += kTile) {
+                  const int64_t end = std::min(k, k0 + kTile);
+                  for (int row = 0; row < rows; ++row) {
+                    const uint8_t* p = source + static_cast<size_t>(row) * stride;
+                    int64_t i = k0;
+                    for (; i + W::kPackStep <= end; i += W::kPackStep) {
+                      constexpr size_t kBytes = W::kPackStep * W::kElementBytes;
+                      std::memcpy(panel + W::index(row, i) * W::kElementBytes, p + i * W::kElementBytes, kBytes);
+                    }
+                    for (; i < end; ++i) {
+                      std::memcpy(panel + W::index(row, i) * W::kElementBytes, p + i * W::kElementBytes, W::kElementBytes);
+                    }
+                  }
                 }
               },
           .unpack_row =
@@ -35,14 +48,22 @@ Packing plain_packing() {
 }
 
 template <class Format>
-void pack_block_row(const uint8_t* source, int64_t k, uint8_t* panel, int row) {
+void pack_block_rows(const uint8_t* source, size_t stride, int rows, int64_t k, uint8_t* panel) {
   DecodedBlock block;
   const int block_bytes = dtype_info(Format::kType).block_bytes;
   for (int64_t k0 = 0; k0 < k; k0 += Format::kUnit, source += block_bytes, panel += Format::kUnitBytes) {
-    Format::decode(source, block);
-    Format::Scales::put(panel, row, block);
-    for (int i = 0; i < Format::kUnit; ++i) {
-      Format::Codes::put(panel + Format::Scales::kBytes + i / kBlock * Format::Codes::kBytes, row, i % kBlock, block.codes[i]);
+    for (int row = 0; row < rows; ++row) {
+      Format::decode(source + static_cast<size_t>(row) * stride, block);
+      Format::Scales::put(panel, row, block);
+      uint8_t* plane = panel + Format::Scales::kBytes;
+      const uint8_t* codes = block.codes;
+      for (int b = 0; b < Format::kBlocks; ++b, plane += Format::Codes::kBytes) {
+        for (int quad = 0; quad < kQuads; ++quad, codes += 4) {
+          uint32_t four;
+          std::memcpy(&four, codes, 4);
+          Format::Codes::put(plane, row, quad, four);
+        }
+      }
     }
   }
 }
@@ -64,7 +85,7 @@ template <class Format>
 Packing block_packing() {
   return {.k_unit = Format::kUnit,
           .panel_bytes = [](int64_t k) { return k / Format::kUnit * Format::kUnitBytes; },
-          .pack_row = pack_block_row<Format>,
+          .pack_rows = pack_block_rows<Format>,
           .unpack_row = unpack_block_row<Format>};
 }
 
@@ -83,9 +104,7 @@ void pack_panel(const Packing& packing, const Tensor& piece, int64_t panel, uint
   const int64_t k = piece.size(1);
   std::memset(out, 0, static_cast<size_t>(packing.panel_bytes(k)));
   const int64_t rows = std::min<int64_t>(kPanelRows, piece.size(0) - panel * kPanelRows);
-  for (int64_t r = 0; r < rows; ++r) {
-    packing.pack_row(piece.row<uint8_t>(panel * kPanelRows + r), k, out, static_cast<int>(r));
-  }
+  packing.pack_rows(piece.row<uint8_t>(panel * kPanelRows), piece.stride_bytes(0), static_cast<int>(rows), k, out);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace tutti::cpu {
 struct PlainF32 {
   static constexpr DType kType = DType::kF32;
   static constexpr int kElementBytes = 4;
+  static constexpr int kPackStep = 1;  // consecutive elements of a row that stay together in a panel
   static int64_t index(int row, int64_t k) { return k * kPanelRows + row; }  // of an element in its panel
   static float value(const uint8_t* p) {
     float f;
@@ -33,6 +34,7 @@ struct PlainF32 {
 struct PlainF16 {
   static constexpr DType kType = DType::kF16;
   static constexpr int kElementBytes = 2;
+  static constexpr int kPackStep = 1;
   static int64_t index(int row, int64_t k) { return k * kPanelRows + row; }
   static float value(const uint8_t* p) {
     uint16_t h;
@@ -52,6 +54,7 @@ struct PlainF16 {
 struct PlainBF16 {
   static constexpr DType kType = DType::kBF16;
   static constexpr int kElementBytes = 2;
+  static constexpr int kPackStep = 2;
   static int64_t index(int row, int64_t k) { return (k / 2 * kPanelRows + row) * 2 + k % 2; }
   static float value(const uint8_t* p) {
     uint16_t b;

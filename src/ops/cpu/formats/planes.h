@@ -1,6 +1,6 @@
 // How codes and scales of a quantised weight lie in a packed unit. Formats are composed of these parts: a plane of 8-,
-// 4-, 2- or 1-bit codes of 32 k x 32 rows, and one of three kinds of scales. Scalar put/get serve packing and the
-// embedding, load<V>() serves the matrix kernels.
+// 4-, 2- or 1-bit codes of 32 k x 32 rows, and one of two kinds of scales. put() (four codes into a zeroed plane) and
+// get() serve packing and the embedding, load<V>() serves the matrix kernels.
 //
 // A "quad" is four consecutive k of one row, the 32-bit lane of a vector; a block of 32 k has 8 quads. `half` is the
 // group of 16 rows, `byte` the offset of a vector inside a quad's 64 bytes (16 rows x 4).
@@ -23,16 +23,22 @@ struct CodePosition {
   CodePosition(int row, int k) : half(row / kHalfRows), quad(k / 4), byte(row % kHalfRows * 4 + k % 4) {}
 };
 
+// Adds four codes, one a byte, to the quad at `p`.
+inline void add_quad(uint8_t* p, uint32_t codes) {
+  uint32_t quad;
+  std::memcpy(&quad, p, 4);
+  quad |= codes;
+  std::memcpy(p, &quad, 4);
+}
+
 struct Bits8 {
   static constexpr int kBytes = kBlock * kPanelRows;
-  static void put(uint8_t* plane, int row, int k, uint32_t code) {
-    const CodePosition p(row, k);
-    plane[(p.half * kQuads + p.quad) * kQuadBytes + p.byte] = static_cast<uint8_t>(code);
+  static constexpr uint32_t kMask = 0xffffffff;
+  static int at(const CodePosition& p) { return (p.half * kQuads + p.quad) * kQuadBytes + p.byte; }
+  static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
+    add_quad(plane + at(CodePosition(row, quad * 4)), codes);
   }
-  static uint32_t get(const uint8_t* plane, int row, int k) {
-    const CodePosition p(row, k);
-    return plane[(p.half * kQuads + p.quad) * kQuadBytes + p.byte];
-  }
+  static uint32_t get(const uint8_t* plane, int row, int k) { return plane[at(CodePosition(row, k))]; }
   template <class V, int kQuad>
   static typename V::U load(const uint8_t* plane, int half, int byte) {
     return V::load_u(plane + (half * kQuads + kQuad) * kQuadBytes + byte);
@@ -42,16 +48,14 @@ struct Bits8 {
 // A byte holds quad q in its low and quad q + 4 in its high half.
 struct Bits4 {
   static constexpr int kBytes = Bits8::kBytes / 2;
-  static uint8_t* at(uint8_t* plane, const CodePosition& p) {
-    return plane + (p.half * 4 + p.quad % 4) * kQuadBytes + p.byte;
-  }
-  static void put(uint8_t* plane, int row, int k, uint32_t code) {
-    const CodePosition p(row, k);
-    *at(plane, p) |= static_cast<uint8_t>((code & 15) << (p.quad / 4 * 4));
+  static constexpr uint32_t kMask = 0x0f0f0f0f;
+  static int at(const CodePosition& p) { return (p.half * 4 + p.quad % 4) * kQuadBytes + p.byte; }
+  static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
+    add_quad(plane + at(CodePosition(row, quad * 4)), codes << (quad / 4 * 4));
   }
   static uint32_t get(const uint8_t* plane, int row, int k) {
     const CodePosition p(row, k);
-    return *at(const_cast<uint8_t*>(plane), p) >> (p.quad / 4 * 4) & 15;
+    return plane[at(p)] >> (p.quad / 4 * 4) & 15;
   }
   template <class V, int kQuad>
   static typename V::U load(const uint8_t* plane, int half, int byte) {
@@ -67,16 +71,14 @@ struct Bits4 {
 // A byte holds four quads, two bits each.
 struct Bits2 {
   static constexpr int kBytes = Bits8::kBytes / 4;
-  static uint8_t* at(uint8_t* plane, const CodePosition& p) {
-    return plane + (p.half * 2 + p.quad / 4) * kQuadBytes + p.byte;
-  }
-  static void put(uint8_t* plane, int row, int k, uint32_t code) {
-    const CodePosition p(row, k);
-    *at(plane, p) |= static_cast<uint8_t>((code & 3) << (p.quad % 4 * 2));
+  static constexpr uint32_t kMask = 0x03030303;
+  static int at(const CodePosition& p) { return (p.half * 2 + p.quad / 4) * kQuadBytes + p.byte; }
+  static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
+    add_quad(plane + at(CodePosition(row, quad * 4)), codes << (quad % 4 * 2));
   }
   static uint32_t get(const uint8_t* plane, int row, int k) {
     const CodePosition p(row, k);
-    return *at(const_cast<uint8_t*>(plane), p) >> (p.quad % 4 * 2) & 3;
+    return plane[at(p)] >> (p.quad % 4 * 2) & 3;
   }
   template <class V, int kQuad>
   static typename V::U load(const uint8_t* plane, int half, int byte) {
@@ -88,13 +90,14 @@ struct Bits2 {
 // A byte holds eight quads, one bit each.
 struct Bits1 {
   static constexpr int kBytes = Bits8::kBytes / 8;
-  static void put(uint8_t* plane, int row, int k, uint32_t code) {
-    const CodePosition p(row, k);
-    plane[p.half * kQuadBytes + p.byte] |= static_cast<uint8_t>((code & 1) << p.quad);
+  static constexpr uint32_t kMask = 0x01010101;
+  static int at(const CodePosition& p) { return p.half * kQuadBytes + p.byte; }
+  static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
+    add_quad(plane + at(CodePosition(row, quad * 4)), codes << quad);
   }
   static uint32_t get(const uint8_t* plane, int row, int k) {
     const CodePosition p(row, k);
-    return plane[p.half * kQuadBytes + p.byte] >> p.quad & 1;
+    return plane[at(p)] >> p.quad & 1;
   }
   template <class V, int kQuad>
   static typename V::U load(const uint8_t* plane, int half, int byte) {
@@ -106,9 +109,9 @@ struct Bits1 {
 template <class Low, class High, int kShift>
 struct Joined {
   static constexpr int kBytes = Low::kBytes + High::kBytes;
-  static void put(uint8_t* plane, int row, int k, uint32_t code) {
-    Low::put(plane, row, k, code & ((1u << kShift) - 1));
-    High::put(plane + Low::kBytes, row, k, code >> kShift);
+  static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
+    Low::put(plane, row, quad, codes & Low::kMask);
+    High::put(plane + Low::kBytes, row, quad, codes >> kShift & High::kMask);
   }
   static uint32_t get(const uint8_t* plane, int row, int k) {
     return Low::get(plane, row, k) | High::get(plane + Low::kBytes, row, k) << kShift;
@@ -124,7 +127,7 @@ struct Joined {
 template <class Plane, class Levels>
 struct Looked {
   static constexpr int kBytes = Plane::kBytes;
-  static void put(uint8_t* plane, int row, int k, uint32_t code) { Plane::put(plane, row, k, code); }
+  static void put(uint8_t* plane, int row, int quad, uint32_t codes) { Plane::put(plane, row, quad, codes); }
   static uint32_t get(const uint8_t* plane, int row, int k) { return Levels::kTable[Plane::get(plane, row, k)]; }
   template <class V, int kQuad>
   static typename V::U load(const uint8_t* plane, int half, int byte) {
