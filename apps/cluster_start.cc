@@ -117,12 +117,12 @@ Cluster start_cluster(const ServeOptions& options, const LaunchPlan& plan, const
 
   const auto begin = Clock::now();
   cluster.ranks = cluster.head->start_ranks();
-  std::vector<Json> last;
   const std::vector<Json> loaded = cluster.ranks->wait_loaded(kLoadPatience, kProgressInterval, [&](const auto& progress) {
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     if (seconds > 2) log::progress("weights", weights_bar(progress, seconds, *cluster.ranks));
-    if (interrupted()) throw CommError("interrupted while the ranks were loading");
+    return !interrupted();
   });
+  if (loaded.empty()) return cluster;
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   int64_t num_blocks = std::numeric_limits<int64_t>::max();
   int64_t bytes = 0;

@@ -48,7 +48,7 @@ int run_agent(const ServeOptions& options, const LaunchPlan& plan, Signals& sign
   agent.model = find_model(options.engine.model, options.revision);
   agent.flags = options.cluster_flags;
   agent.once = true;
-  NodeAgent(std::move(agent), [&] { return signals.interrupted(); }).run();
+  NodeAgent(std::move(agent), [&] { return signals.count(); }).run();
   return static_cast<int>(ExitCode::kOk);
 }
 
@@ -103,9 +103,12 @@ class Drain {
 Json status_of(const AsyncEngine& engine, const RankGroup& ranks) {
   const EngineStats stats = engine.stats();
   Json rows = Json::array();
+  const std::vector<RankGroup::Times> times = ranks.times();
   for (int rank = 0; rank < ranks.world_size(); ++rank) {
     const RankGroup::Place place = ranks.place(rank);
-    rows.push_back({{"rank", rank}, {"node", place.node}, {"pid", place.pid}});
+    const RankGroup::Times& t = times[static_cast<size_t>(rank)];
+    rows.push_back({{"rank", rank}, {"node", place.node}, {"pid", place.pid}, {"steps", t.steps},
+                    {"total_seconds", t.total}, {"comm_seconds", t.comm}, {"comm_bytes", t.comm_bytes}});
   }
   return {{"state", engine.draining() ? "draining" : stats.healthy ? "ready" : "lost"},
           {"uptime_s", log::seconds_since_start()},
@@ -128,6 +131,24 @@ Json status_of(const AsyncEngine& engine, const RankGroup& ranks) {
           {"ranks", rows}};
 }
 
+// Rows of /metrics that only the head of the ranks knows.
+std::string rank_metrics(const RankGroup& ranks) {
+  const std::vector<RankGroup::Times> times = ranks.times();
+  std::string text;
+  const auto counter = [&](const char* name, const char* help, const auto& value) {
+    text += fmt::format("# HELP {0} {1}\n# TYPE {0} counter\n", name, help);
+    for (int rank = 0; rank < ranks.world_size(); ++rank) {
+      text += fmt::format("{}{{rank=\"{}\",node=\"{}\"}} {}\n", name, rank, ranks.place(rank).node,
+                          value(times[static_cast<size_t>(rank)]));
+    }
+  };
+  counter("tutti:rank_step_seconds_total", "Time of all steps.", [](const auto& t) { return t.total; });
+  counter("tutti:rank_compute_seconds_total", "Of that, computing.", [](const auto& t) { return t.compute; });
+  counter("tutti:rank_comm_seconds_total", "Of that, inside collectives.", [](const auto& t) { return t.comm; });
+  counter("tutti:rank_comm_bytes_total", "Moved in collectives.", [](const auto& t) { return t.comm_bytes; });
+  return text;
+}
+
 int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   check_port_is_free(options.server);
   const ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
@@ -135,19 +156,30 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   if (cluster.executor == nullptr) return static_cast<int>(ExitCode::kOk);
 
   Metrics metrics(options.engine, model.info.served_names.front(), options.server.metrics_prefixes);
+  metrics.add_source([&ranks = *cluster.ranks] { return rank_metrics(ranks); });
   AsyncEngine engine(options.engine, model.info.eos_token_ids, *cluster.executor, metrics);
   Server server(options.server, model.info, engine, metrics, *model.tokenizer, *model.chat_template);
   cluster.head->set_status_source([&] { return status_of(engine, *cluster.ranks); });
   say_ready(options, server, cluster.waited_s);
   std::optional<StatsLog> stats_log;
   if (options.log_stats) stats_log.emplace(engine);
+  log::use_time_of_day();
+  std::string leaver;
+  cluster.head->on_leaving([&](const std::string& node) {
+    log::fact("draining", "{} wants to leave: {} requests run, no new ones, for up to {:.0f} s (--shutdown-timeout)", node,
+              engine.num_open(), options.shutdown_timeout_s);
+    leaver = node;
+    server.drain(Deadline::after(seconds(options.shutdown_timeout_s)));
+  });
   {
     Drain drain(signals, server, engine, options.shutdown_timeout_s);
     server.run();
   }
+  cluster.head->on_leaving({});
   stats_log.reset();
   cluster.head->set_status_source({});
-  cluster.head->stop_ranks("the head was asked to end", true, kStopGrace);
+  cluster.head->stop_ranks(leaver.empty() ? "the head was asked to end" : leaver + " left", true, kStopGrace);
+  if (!leaver.empty()) throw CommError(leaver + " left, all requests are answered; this head cannot serve without its ranks");
   log::fact("ended", "all requests are answered, all ranks have ended");
   return static_cast<int>(ExitCode::kOk);
 }

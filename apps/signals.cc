@@ -27,7 +27,7 @@ std::optional<int> Signals::wait(Deadline deadline) {
   while (true) {
     signalfd_siginfo info{};
     if (::read(fd_.get(), &info, sizeof info) == sizeof info) {
-      seen_ = true;
+      ++count_;
       return static_cast<int>(info.ssi_signo);
     }
     if (deadline.passed()) return std::nullopt;
@@ -37,9 +37,10 @@ std::optional<int> Signals::wait(Deadline deadline) {
   }
 }
 
-bool Signals::interrupted() {
-  if (!seen_) wait(Deadline::after(std::chrono::nanoseconds(0)));
-  return seen_;
+int Signals::count() {
+  while (wait(Deadline::after(std::chrono::nanoseconds(0)))) {
+  }
+  return count_;
 }
 
 }  // namespace tutti

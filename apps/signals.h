@@ -15,12 +15,13 @@ class Signals {
 
   // The next signal, or nothing at the deadline. One thread at a time.
   std::optional<int> wait(Deadline deadline);
-  // True once a signal has come (and stays true): for loops that only ask whether to stop.
-  bool interrupted();
+  // How many signals have come so far: for loops that only ask whether to stop.
+  int count();
+  bool interrupted() { return count() > 0; }
 
  private:
   Fd fd_;
-  bool seen_ = false;
+  int count_ = 0;
 };
 
 }  // namespace tutti

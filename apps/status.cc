@@ -94,8 +94,12 @@ void print_report(const Json& r, bool all_ranks) {
   if (!r.contains("ranks") || (r["ranks"].size() > kRanksShown && !all_ranks)) return;
   std::printf("\n");
   for (const Json& rank : r["ranks"]) {
-    std::printf("rank %-3lld %s  pid %lld\n", static_cast<long long>(whole(rank, "rank")), text(rank, "node").c_str(),
-                static_cast<long long>(whole(rank, "pid")));
+    std::string step;
+    if (const double steps = number(rank, "steps"); steps > 0) {
+      step = fmt::format("  step {:.1f} ms, {:.1f} ms of it in collectives", number(rank, "total_seconds") / steps * 1e3,
+                         number(rank, "comm_seconds") / steps * 1e3);
+    }
+    std::printf("%s\n", fmt::format("rank {:<3} {}  pid {}{}", whole(rank, "rank"), text(rank, "node"), whole(rank, "pid"), step).c_str());
   }
 }
 

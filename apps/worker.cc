@@ -43,7 +43,7 @@ int run_worker(const Arguments& arguments) {
   if (pipeline_parallel > 0) agent.flags.push_back({"--pipeline-parallel-size", std::to_string(pipeline_parallel)});
   Signals signals;
   log::fact("tutti", "{}", build_id());
-  NodeAgent(std::move(agent), [&] { return signals.interrupted(); }).run();
+  NodeAgent(std::move(agent), [&] { return signals.count(); }).run();
   return static_cast<int>(ExitCode::kOk);
 }
 

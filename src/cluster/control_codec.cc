@@ -132,6 +132,7 @@ struct HeadWriter {
     out.mutable_stop()->set_epoch(m.epoch);
     out.mutable_stop()->set_reason(m.reason);
     out.mutable_stop()->set_leave(m.leave);
+    out.mutable_stop()->set_failed(m.failed);
   }
   void operator()(const RankFrame& m) const { put(m, out.mutable_frame()); }
   void operator()(const HeadHeartbeat&) const { out.mutable_heartbeat(); }
@@ -201,7 +202,7 @@ HeadMessage from_proto(const control::HeadMessage& proto) {
     case control::HeadMessage::kStart:
       return get(proto.start());
     case control::HeadMessage::kStop:
-      return StopRanks{proto.stop().epoch(), proto.stop().reason(), proto.stop().leave()};
+      return StopRanks{proto.stop().epoch(), proto.stop().reason(), proto.stop().leave(), proto.stop().failed()};
     case control::HeadMessage::kFrame:
       return get(proto.frame());
     case control::HeadMessage::kHeartbeat:

@@ -87,6 +87,7 @@ struct StopRanks {
   int64_t epoch = 0;
   std::string reason;
   bool leave = false;
+  bool failed = false;
 };
 
 struct HeadHeartbeat {};

@@ -183,19 +183,33 @@ std::shared_ptr<RankGroup> Head::start_ranks() {
 
 void Head::stop_ranks(const std::string& reason, bool leave, std::chrono::nanoseconds grace) {
   std::map<int, std::shared_ptr<NodeSession>> sessions;
+  std::shared_ptr<RankGroup> group;
   {
     std::lock_guard lock(mutex_);
-    if (group_) group_->expect_end();
+    group = std::exchange(group_, nullptr);
     leaving_ = leaving_ || leave;
     sessions = sessions_;
   }
-  for (const auto& [id, session] : sessions) session->send(StopRanks{epoch_, reason, leave});
+  StopRanks stop{epoch_, reason, leave};
+  if (group) {
+    if (const auto failure = group->failure()) {
+      stop.failed = true;
+      stop.reason = failure->message;
+    }
+    group->expect_end();
+  }
+  for (const auto& [id, session] : sessions) session->send(stop);
   if (local_ranks_) local_ranks_->stop(grace);
 }
 
 void Head::set_status_source(std::function<Json()> source) {
   std::lock_guard lock(mutex_);
   status_source_ = std::move(source);
+}
+
+void Head::on_leaving(std::function<void(const std::string&)> callback) {
+  std::lock_guard lock(mutex_);
+  leaving_callback_ = std::move(callback);
 }
 
 std::vector<MemberNode> Head::members() const {

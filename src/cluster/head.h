@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -56,6 +57,10 @@ class Head final : private ControlHandler {
   // Ends all ranks. `leave`: the head itself ends, so workers wait for another one.
   void stop_ranks(const std::string& reason, bool leave, std::chrono::nanoseconds grace);
 
+  // Called on a session's thread when a node asks to leave in peace; then the node stays until the ranks are stopped.
+  // Without a callback a node that leaves is lost.
+  void on_leaving(std::function<void(const std::string& node)> callback);
+
   // What apps/ adds to the status report (traffic, latency). Any thread calls it.
   void set_status_source(std::function<Json()> source);
   // For lines of the log: how ranks are spread, "2 nodes".
@@ -68,6 +73,7 @@ class Head final : private ControlHandler {
 
   void hello(const std::shared_ptr<NodeSession>& session, const NodeHello& hello);
   void model_files(const std::shared_ptr<NodeSession>& session, const NodeModelFiles& model);
+  void node_leaves(const std::shared_ptr<NodeSession>& session, const Leaving& leaving);
   void heard_from_rank(const std::shared_ptr<NodeSession>& session, NodeMessage& message);
   std::optional<Refusal> compare(const NodeHello& hello) const;
   void refuse(const std::shared_ptr<NodeSession>& session, const NodeHello& hello, const Refusal& refusal);
@@ -96,6 +102,7 @@ class Head final : private ControlHandler {
   int64_t epoch_ = 0;
   std::shared_ptr<RankGroup> group_;
   std::function<Json()> status_source_;
+  std::function<void(const std::string&)> leaving_callback_;
   bool leaving_ = false;           // this head ends, nodes go in peace
   bool stopping_ = false;
 

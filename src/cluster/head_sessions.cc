@@ -26,14 +26,21 @@ std::shared_ptr<RankGroup> Head::group_of(int64_t epoch) const { return epoch ==
 void Head::on_message(const std::shared_ptr<NodeSession>& session, NodeMessage message) {
   if (const auto* introduction = std::get_if<NodeHello>(&message)) return hello(session, *introduction);
   if (const auto* model = std::get_if<NodeModelFiles>(&message)) return model_files(session, *model);
-  if (const auto* leaving = std::get_if<Leaving>(&message)) {
-    std::unique_lock lock(mutex_);
-    const int node = node_of_session(session);
-    lock.unlock();
-    if (node >= 0) lose(node, leaving->reason);
+  if (const auto* leaving = std::get_if<Leaving>(&message)) return node_leaves(session, *leaving);
+  heard_from_rank(session, message);
+}
+
+void Head::node_leaves(const std::shared_ptr<NodeSession>& session, const Leaving& leaving) {
+  std::unique_lock lock(mutex_);
+  const MemberNode* node = membership_.find(node_of_session(session));
+  if (node == nullptr) return;
+  const MemberNode copy = *node;
+  if (leaving_callback_) {
+    leaving_callback_(copy.name);  // under the lock, so that it is not taken back meanwhile
     return;
   }
-  heard_from_rank(session, message);
+  lock.unlock();
+  lose(copy.id, leaving.reason);
 }
 
 // Frames, starts, exits and heartbeats. What belongs to an epoch that is over is dropped, and the node is told to stop.

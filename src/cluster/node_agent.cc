@@ -10,6 +10,7 @@
 #include "cluster/membership.h"
 #include "cluster/model_files.h"
 #include "cluster/network.h"
+#include "cluster/units.h"
 
 namespace tutti {
 namespace {
@@ -22,11 +23,12 @@ constexpr auto kHeartbeatInterval = milliseconds(500);
 constexpr auto kHeadSilence = seconds(6);
 constexpr auto kConnectTimeout = seconds(5);
 constexpr auto kStopGrace = seconds(3);
+constexpr auto kLeavePatience = seconds(120);  // the head's --shutdown-timeout is mostly shorter
 
 }  // namespace
 
-NodeAgent::NodeAgent(AgentOptions options, std::function<bool()> interrupted)
-    : options_(std::move(options)), interrupted_(std::move(interrupted)), summary_(summarize_node()) {}
+NodeAgent::NodeAgent(AgentOptions options, std::function<int()> signals)
+    : options_(std::move(options)), signals_(std::move(signals)), summary_(summarize_node()) {}
 
 void NodeAgent::announce_wait(const std::string& why) {
   const std::string text = fmt::format("for the head at {}:{} ({}), trying every 2 s without end", options_.head_address,
@@ -37,7 +39,7 @@ void NodeAgent::announce_wait(const std::string& why) {
 
 void NodeAgent::pause(milliseconds duration) {
   const Deadline deadline = Deadline::after(duration);
-  while (!deadline.passed() && !interrupted_()) std::this_thread::sleep_for(milliseconds(100));
+  while (!deadline.passed() && signals_() == 0) std::this_thread::sleep_for(milliseconds(100));
 }
 
 // The identity of the token. Nothing when there is no token yet: the head, on this machine, may be about to make it.
@@ -77,7 +79,7 @@ bool NodeAgent::head_answers(const TlsIdentity& identity) {
 }
 
 void NodeAgent::run() {
-  while (!interrupted_()) {
+  while (signals_() == 0) {
     const auto identity = find_identity();
     if (!identity) announce_wait("and for its token: there is none on this machine yet");
     if (!identity || !head_answers(*identity)) {
@@ -85,9 +87,10 @@ void NodeAgent::run() {
       continue;
     }
     const Outcome outcome = serve_head(*identity);
-    if (outcome == Outcome::kInterrupted) return;
-    if (options_.once && outcome == Outcome::kHeadEnded) return;
-    if (options_.once && outcome == Outcome::kLost) throw CommError("the cluster was lost, this node leaves");
+    if (outcome == Outcome::kLeft || (options_.once && outcome == Outcome::kHeadEnded)) return;
+    if (options_.once && (outcome == Outcome::kLost || outcome == Outcome::kClusterFailed)) {
+      throw CommError("the cluster was lost, this node leaves");
+    }
     if (outcome == Outcome::kRetry) pause(kRetryInterval);
   }
 }
@@ -138,11 +141,7 @@ NodeAgent::Outcome NodeAgent::serve_head(const TlsIdentity& identity) {
 
 NodeAgent::Outcome NodeAgent::serve_events(Queue<Event>& events) {
   while (true) {
-    if (interrupted_()) {
-      client_->send(Leaving{"it was asked to leave (a signal to its worker)"});
-      pause(milliseconds(0));
-      return Outcome::kInterrupted;
-    }
+    if (wants_to_leave()) return Outcome::kLeft;
     auto event = events.pop(Deadline::after(kHeartbeatInterval));
     heartbeat();
     if (!event) {
@@ -161,6 +160,19 @@ NodeAgent::Outcome NodeAgent::serve_events(Queue<Event>& events) {
   }
 }
 
+// True when the node leaves now. At the first signal the head is told and gets time to finish what runs.
+bool NodeAgent::wants_to_leave() {
+  const int signals = signals_();
+  if (signals == 0) return false;
+  if (ranks_ == nullptr || signals > 1) return true;
+  if (!leave_by_) {
+    leave_by_ = Deadline::after(kLeavePatience);
+    log::fact("draining", "the head lets running requests finish, then this node leaves. Ctrl-C again leaves now");
+    client_->send(Leaving{"its worker was asked to end"});
+  }
+  return leave_by_->passed();
+}
+
 std::optional<NodeAgent::Outcome> NodeAgent::handle(HeadMessage& message) {
   if (const auto* m = std::get_if<Welcome>(&message)) {
     welcome(*m);
@@ -174,7 +186,8 @@ std::optional<NodeAgent::Outcome> NodeAgent::handle(HeadMessage& message) {
     if (m->epoch == epoch_) stop_ranks(m->reason);
     if (m->leave) {
       log::fact("ended", "{}", m->reason);
-      return Outcome::kHeadEnded;
+      if (leave_by_) return Outcome::kLeft;
+      return m->failed ? Outcome::kClusterFailed : Outcome::kHeadEnded;
     }
   }
   return std::nullopt;
@@ -205,12 +218,17 @@ void NodeAgent::welcome(const Welcome& welcome) {
 
 void NodeAgent::watch_own_frame(const Frame& frame) {
   if (frame.type != FrameType::kLoaded) return;
-  if (++loaded_ == static_cast<int>(my_ranks_.size())) log::fact("weights", "{} loaded", name_ranks(my_ranks_));
+  loaded_bytes_ += parse_json(frame.payload, "memory report of a rank").value("weights", int64_t{0});
+  if (++loaded_ < static_cast<int>(my_ranks_.size())) return;
+  log::fact("weights", "{} in {:.1f} s", format_bytes(static_cast<double>(loaded_bytes_)),
+            std::chrono::duration<double>(Clock::now() - load_begin_).count());
 }
 
 void NodeAgent::start_ranks(const StartRanks& start) {
   epoch_ = start.epoch;
   loaded_ = 0;
+  loaded_bytes_ = 0;
+  load_begin_ = Clock::now();
   ranks_ = std::make_unique<RankProcesses>(RankProcesses::Callbacks{
       [this](int rank, Frame frame) {
         watch_own_frame(frame);

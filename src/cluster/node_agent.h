@@ -33,9 +33,11 @@ struct AgentOptions {
 
 class NodeAgent {
  public:
-  NodeAgent(AgentOptions options, std::function<bool()> interrupted);
+  // `signals`: how often somebody has asked this process to end. Once: the head lets running requests finish, then the
+  // node leaves; twice: it leaves at once.
+  NodeAgent(AgentOptions options, std::function<int()> signals);
 
-  // Until interrupted (or, with `once`, until the head ends). Throws JoinError when the head refuses this node,
+  // Until asked to end (or, with `once`, until the head ends). Throws JoinError when the head refuses this node,
   // CommError with `once` when a running cluster is lost.
   void run();
 
@@ -44,7 +46,7 @@ class NodeAgent {
     std::string why;
   };
   using Event = std::variant<HeadMessage, Gone>;
-  enum class Outcome { kHeadEnded, kLost, kRetry, kInterrupted };
+  enum class Outcome { kHeadEnded, kClusterFailed, kLost, kRetry, kLeft };
 
   std::optional<TlsIdentity> find_identity();
   bool head_answers(const TlsIdentity& identity);
@@ -58,11 +60,12 @@ class NodeAgent {
   void forward_to_rank(const RankFrame& frame);
   void watch_own_frame(const Frame& frame);
   void heartbeat();
+  bool wants_to_leave();
   void pause(std::chrono::milliseconds duration);
   void announce_wait(const std::string& why);
 
   const AgentOptions options_;
-  const std::function<bool()> interrupted_;
+  const std::function<int()> signals_;
   const NodeSummary summary_;
   std::optional<ClusterToken> token_;
   std::optional<TlsIdentity> identity_;
@@ -71,8 +74,12 @@ class NodeAgent {
   std::unique_ptr<RankProcesses> ranks_;
   std::vector<int> my_ranks_;
   std::atomic<int64_t> epoch_{0};
-  std::atomic<int> loaded_{0};
+  // Of the ranks' loading; written by the thread that listens to them.
+  int loaded_ = 0;
+  int64_t loaded_bytes_ = 0;
+  Clock::time_point load_begin_{};
   Clock::time_point last_heard_{};
+  std::optional<Deadline> leave_by_;        // set when the head has been told
 };
 
 }  // namespace tutti

@@ -205,7 +205,7 @@ void RankGroup::store_get(int rank, const std::string& key) {
 }
 
 std::vector<Json> RankGroup::wait_loaded(std::chrono::nanoseconds patience, std::chrono::nanoseconds interval,
-                                         const std::function<void(const std::vector<Json>&)>& progress) {
+                                         const std::function<bool(const std::vector<Json>&)>& progress) {
   std::unique_lock lock(mutex_);
   last_progress_ = Clock::now();
   while (true) {
@@ -221,7 +221,7 @@ std::vector<Json> RankGroup::wait_loaded(std::chrono::nanoseconds patience, std:
     std::vector<Json> all;
     for (const Rank& r : ranks_) all.push_back(r.progress);
     lock.unlock();
-    progress(all);
+    if (!progress(all)) return {};
     lock.lock();
     changed_.wait_for(lock, interval);
   }
@@ -275,9 +275,27 @@ ModelRunnerOutput RankGroup::wait_output(int64_t step, Deadline deadline) {
       throw CommError(fmt::format("{} answered step {} where {} was expected", name(rank), output.step, step), rank);
     }
     if (merged.sampled.empty()) merged.sampled = std::move(output.sampled);
+    for (const StepTiming& timing : output.timings) count(timing);
     merged.timings.insert(merged.timings.end(), output.timings.begin(), output.timings.end());
   }
   return merged;
+}
+
+void RankGroup::count(const StepTiming& timing) {
+  if (timing.rank < 0 || timing.rank >= world_size()) return;
+  Times& times = ranks_[static_cast<size_t>(timing.rank)].times;
+  ++times.steps;
+  times.total += timing.total_us * 1e-6;
+  times.compute += timing.compute_us * 1e-6;
+  times.comm += timing.comm_us * 1e-6;
+  times.comm_bytes += timing.comm_bytes;
+}
+
+std::vector<RankGroup::Times> RankGroup::times() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Times> all;
+  for (const Rank& r : ranks_) all.push_back(r.times);
+  return all;
 }
 
 bool RankGroup::output_ready() const {

@@ -39,6 +39,15 @@ class RankGroup {
     std::string message;  // "rank 1 (node2, pid 4711) was killed by signal 9 (Killed)"
   };
 
+  // Sums over all steps, in seconds.
+  struct Times {
+    int64_t steps = 0;
+    double total = 0;
+    double compute = 0;
+    double comm = 0;
+    int64_t comm_bytes = 0;
+  };
+
   explicit RankGroup(int world_size);
 
   int world_size() const { return static_cast<int>(ranks_.size()); }
@@ -61,15 +70,18 @@ class RankGroup {
   std::optional<Failure> failure() const;
 
   // Waits until every rank has loaded; `progress` is called at least every `interval` with the latest progress of each
-  // rank (null before its first). Throws CommError when the group fails; the deadline counts from the last progress.
+  // rank (null before its first); when it says false the wait ends with nothing. Throws CommError when the group fails;
+  // `patience` counts from the last progress.
   std::vector<Json> wait_loaded(std::chrono::nanoseconds patience, std::chrono::nanoseconds interval,
-                                const std::function<void(const std::vector<Json>&)>& progress);
+                                const std::function<bool(const std::vector<Json>&)>& progress);
   // To all ranks. Throws CommError.
   void send_all(FrameType type, std::string_view payload);
 
   // Engine thread. The answers of all ranks to the oldest step: sampled tokens of the rank that samples, timings of all.
   ModelRunnerOutput wait_output(int64_t step, Deadline deadline);
   bool output_ready() const;
+  // Of each rank. Any thread.
+  std::vector<Times> times() const;
 
   // From now on exits are expected.
   void expect_end();
@@ -83,6 +95,7 @@ class RankGroup {
     Json progress;
     std::optional<Json> loaded;
     std::deque<ModelRunnerOutput> outputs;
+    Times times;
     char state = '?';
     Clock::time_point stopped_since{};
     bool ended = false;
@@ -95,6 +108,7 @@ class RankGroup {
   void answer(int rank, const std::string& key, const std::string& value);
   void store_set(const std::string& key, const std::string& value);
   void store_get(int rank, const std::string& key);
+  void count(const StepTiming& timing);
   bool all_answered() const;
   std::string missing_ranks() const;
 

@@ -145,13 +145,18 @@ TEST_F(RankGroupTest, LoadingWaitsForAllAndShowsProgress) {
   const auto loaded = group.wait_loaded(seconds(5), milliseconds(5), [&](const std::vector<Json>& progress) {
     EXPECT_EQ(progress[0]["done"], 1);
     if (++shown == 2) group.on_frame(1, {FrameType::kLoaded, R"({"num_kv_blocks":4})"});
+    return true;
   });
   EXPECT_GE(shown, 2);
   EXPECT_EQ(loaded[1]["num_kv_blocks"], 4);
 }
 
+TEST_F(RankGroupTest, LoadingMayBeInterrupted) {
+  EXPECT_TRUE(group.wait_loaded(seconds(5), milliseconds(5), [](const auto&) { return false; }).empty());
+}
+
 TEST_F(RankGroupTest, LoadingWithoutProgressEndsAtTheDeadline) {
-  EXPECT_THAT(error_of([&] { group.wait_loaded(milliseconds(30), milliseconds(5), [](const auto&) {}); }),
+  EXPECT_THAT(error_of([&] { group.wait_loaded(milliseconds(30), milliseconds(5), [](const auto&) { return true; }); }),
               HasSubstr("rank 0 (node1, pid 4710) made no progress with loading"));
 }
 

@@ -30,11 +30,13 @@ def port_is_free(port):
     return True
 
 
-def free_port():
-    while True:
+def free_ports(count):
+    ports = set()
+    while len(ports) < count:
         port = random.randrange(20000, 30000, SPARE_PORTS)
         if port_is_free(port):
-            return port
+            ports.add(port)
+    return list(ports)
 
 
 def process_state(pid):
@@ -142,8 +144,7 @@ class ClusterTest(unittest.TestCase):
 
     def setUp(self):
         self.processes = []
-        self.port = free_port()
-        self.control_port = free_port()
+        self.port, self.control_port = free_ports(2)
 
     def tearDown(self):
         for process in self.processes:
@@ -180,6 +181,14 @@ class ClusterTest(unittest.TestCase):
             connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
+        finally:
+            connection.close()
+
+    def get(self, path, timeout=10):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
         finally:
             connection.close()
 

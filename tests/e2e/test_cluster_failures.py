@@ -122,6 +122,16 @@ class Losses(ClusterTest):
         self.assertRegex(message, rf"rank 1 \(.*, pid {victim}\) was killed by signal 9")
         worker.wait_for(r"waiting +for the head")
 
+    def test_the_other_node_of_the_same_command_ends_with_the_cluster(self):
+        flags = ["-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1"]
+        head = self.serve(*flags, "--node-rank", 0)
+        other = self.serve(*flags, "--node-rank", 1)
+        head.wait_for(READY)
+        victim = children_of(head.pid)[0]
+        self.assertRegex(self.lose(head, lambda: os.kill(victim, signal.SIGKILL), 3), rf"rank 0 \(.*, pid {victim}\) was killed")
+        self.assertEqual(other.wait_exit(), 5, other.log())
+        self.assertRegex(other.log(), r"error +the cluster was lost, this node leaves. Exit 5")
+
     def test_a_killed_worker_takes_its_ranks_along(self):
         head, worker = self.two_nodes()
         message = self.lose(head, lambda: worker.signal(signal.SIGKILL), 10)

@@ -19,6 +19,9 @@ class Launch(ClusterTest):
         self.assertRegex(head.log(), r"Maximum concurrency for 2,048 tokens per request: [\d.]+x")
         self.assertEqual(len(head.ranks), 2)
         self.assertEqual(self.complete(), self.reference_text())
+        metrics = self.get("/metrics")
+        for rank in (0, 1):
+            self.assertRegex(metrics, rf'tutti:rank_step_seconds_total{{rank="{rank}",node=".*"}} 0\.\d+')
         self.end(head)
 
     def test_uneven_ranks(self):

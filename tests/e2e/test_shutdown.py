@@ -63,6 +63,21 @@ class Shutdown(ClusterTest):
         self.assertLess(time.monotonic() - begin, 8)
         thread.join(10)
 
+    def test_a_worker_that_is_asked_to_end_lets_answers_finish(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1")
+        worker = self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port)
+        head.wait_for(READY)
+        worker.wait_for(r"ready +rank 1 serves")
+        events, thread = self.stream_in_background(300)
+        worker.signal(signal.SIGTERM)
+        worker.wait_for("draining +the head lets running requests finish")
+        head.wait_for(r"draining +.* wants to leave: 1 requests run")
+        thread.join(60)
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(worker.wait_exit(), 0, worker.log())
+        self.assertEqual(head.wait_exit(), 5, head.log())
+        self.assertRegex(head.log(), "left, all requests are answered")
+
     def test_interrupted_while_it_waits_for_nodes(self):
         head = self.serve("-tp", 2, "--nnodes", 2)
         head.wait_for(r"waiting +for 1 more rank")
