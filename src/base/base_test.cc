@@ -1,0 +1,125 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/queue.h"
+#include "base/sha256.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// A folder that is gone at the end of the test.
+class Files : public testing::Test {
+ protected:
+  Files() {
+    std::string name = std::filesystem::temp_directory_path() / "tutti-base-XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~Files() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string folder_;
+};
+
+TEST_F(Files, WrittenFilesReadBackWithTheirMode) {
+  write_file(path("a"), "hello", 0600);
+  EXPECT_EQ(read_file(path("a")), "hello");
+  struct stat info{};
+  ASSERT_EQ(::stat(path("a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  write_file(path("a"), "", 0600);
+  EXPECT_EQ(read_file(path("a")), "");
+}
+
+TEST_F(Files, ErrorsNameThePathAndTheReason) {
+  EXPECT_THAT([&] { read_file(path("none")); }, ThrowsMessage<IoError>(HasSubstr("none: No such file or directory")));
+  EXPECT_THAT([&] { read_file(folder_); }, ThrowsMessage<IoError>(HasSubstr("not a regular file")));
+  EXPECT_THAT([&] { write_file(path("no/such/folder"), "x"); }, ThrowsMessage<IoError>(HasSubstr("no/such/folder")));
+  write_file(path("empty"), "");
+  EXPECT_THAT([&] { MappedFile::open(path("empty")); }, ThrowsMessage<IoError>(HasSubstr("the file is empty")));
+}
+
+TEST_F(Files, MapsShowTheBytesAlsoAfterARelease) {
+  const std::string contents(20000, 'q');
+  write_file(path("m"), contents);
+  const auto map = MappedFile::open(path("m"));
+  ASSERT_EQ(map->bytes().size(), contents.size());
+  map->release(100, 15000);
+  map->release(19000, 5000);  // past the end
+  EXPECT_EQ(std::memcmp(map->bytes().data(), contents.data(), contents.size()), 0);
+}
+
+TEST(Json, ErrorsNameTheSourceAndTheByte) {
+  EXPECT_THAT([] { parse_json("{\"a\": }", "config.json"); }, ThrowsMessage<IoError>(HasSubstr("config.json: not valid JSON at byte 7")));
+  EXPECT_THAT([] { parse_json(std::string(500, '['), "x"); }, ThrowsMessage<IoError>(HasSubstr("nested deeper than 128 levels")));
+  EXPECT_EQ(parse_json("{\"b\": 1, \"a\": 2}", "x").begin().key(), "b");
+}
+
+TEST(Json, InvalidUtf8IsReplaced) { EXPECT_EQ(dump_json(Json("a\xff")), "\"a\xef\xbf\xbd\""); }
+
+TEST(Sha256, KnownAnswer) {
+  const std::string text = "abc";
+  EXPECT_EQ(to_hex(sha256(std::as_bytes(std::span(text)))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Queue, GivesItemsInOrderAndEndsWhenClosed) {
+  Queue<int> queue;
+  std::thread producer([&] {
+    for (int i = 0; i < 1000; ++i) queue.push(i);
+    queue.close();
+  });
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(queue.pop(Deadline::after(std::chrono::seconds(10))), i);
+  EXPECT_EQ(queue.pop(Deadline::never()), std::nullopt);
+  EXPECT_FALSE(queue.push(1));
+  producer.join();
+}
+
+TEST(Queue, PopGivesUpAtItsDeadline) {
+  Queue<int> queue;
+  const auto begin = Clock::now();
+  EXPECT_EQ(queue.pop(Deadline::after(std::chrono::milliseconds(20))), std::nullopt);
+  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(20));
+}
+
+TEST(Deadline, LeftIsNeverNegative) {
+  EXPECT_EQ(Deadline::after(std::chrono::seconds(-1)).left().count(), 0);
+  EXPECT_TRUE(Deadline::after(std::chrono::seconds(-1)).passed());
+  EXPECT_GT(Deadline::never().left(), std::chrono::hours(1));
+}
+
+TEST(CheckDeathTest, PrintsTheValues) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_DEATH(CHECK_EQ(1 + 1, 3), "CHECK failed: 1 \\+ 1 == 3 \\(2 vs 3\\)");
+}
+
+// What goes to stderr, captured through a pipe (which is not a terminal).
+TEST(Log, LinesWithoutATerminalBeginWithTheDate) {
+  testing::internal::CaptureStderr();
+  log::setup({.prefix = "rank 1"});
+  log::fact("model", "{} layers", 30);
+  log::warning("slow");
+  log::setup({.format = log::Format::kJson});
+  log::fact("model", "x");
+  log::setup({});
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, testing::ContainsRegex("20[0-9][0-9]-[0-9-]+T[0-9:]+[+-][0-9]+ model     rank 1: 30 layers\n"));
+  EXPECT_THAT(text, HasSubstr("warning   rank 1: slow\n"));
+  EXPECT_THAT(text, HasSubstr("\"stage\":\"model\",\"text\":\"x\"}"));
+}
+
+}  // namespace
+}  // namespace tutti
