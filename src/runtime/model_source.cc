@@ -100,7 +100,7 @@ DType ModelSource::weight_dtype(const Parameter& parameter) const {
     throw IoError(path + ": tensor " + name + " is missing (" + std::to_string(checkpoint->tensors().size()) +
                   " tensors in " + std::to_string(checkpoint->files().size()) + " files): is the download complete?");
   }
-  return dtype && is_plain(tensor->dtype()) && *dtype != DType::kF32 ? *dtype : tensor->dtype();
+  return dtype && is_plain(tensor->dtype()) ? *dtype : tensor->dtype();
 }
 
 QuantBlocks ModelSource::quant_blocks() const {

@@ -18,7 +18,8 @@ struct ModelSource {
   ModelConfig config;
   std::unique_ptr<Checkpoint> checkpoint;  // none for --load-format dummy of a folder with only a config.json
   bool dummy = false;                      // weights are made up, not read
-  // What plain weights are converted to: set by --dtype where it is narrower than the files, and for dummy weights.
+  // What plain weights are converted to, by --dtype; always set for dummy weights. Float32 is not only wider: kernels
+  // may round activations to the type of bfloat16 weights.
   std::optional<DType> dtype;
 
   // The files' name for a parameter.

@@ -12,7 +12,8 @@ namespace {
 class GgufGoldens : public ::testing::TestWithParam<std::string> {};
 
 std::vector<std::vector<float>> prompt_rows(const std::string& path, const Golden& golden, int tp) {
-  const EngineConfig engine = test_engine(path, tp);
+  EngineConfig engine = test_engine(path, tp);
+  engine.dtype = "float32";
   const auto schedule = make_schedule({scored_request(golden.prompt, 1)});
   return logprob_rows(run_cluster(engine, schedule).at(1));
 }
