@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <fstream>
+#include <limits>
 #include <set>
 
 #include "base/check.h"
@@ -18,10 +20,20 @@ namespace {
 
 constexpr std::chrono::nanoseconds kSpin = std::chrono::microseconds(100);
 
+// What a container may use at most: its quota of processor time, "max 100000" or "250000 100000".
+// Rounded down, as a rank that spins beyond its quota is stopped for the rest of the period.
+int processors_of_quota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double quota = 0, period = 0;
+  if (!(file >> quota >> period) || period <= 0) return std::numeric_limits<int>::max();
+  return static_cast<int>(quota / period);
+}
+
 int usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const int allowed = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::min(allowed, processors_of_quota());
 }
 
 // Options with every default filled in.
