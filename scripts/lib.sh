@@ -39,7 +39,8 @@ need_packages() {
   rm -f "$log"
 }
 
-# build PRESET [TARGET...]: configures and builds; the whole log is shown only when something fails.
+# build PRESET [TARGET...]: configures (with CMAKE_ARGS) and builds; the log is shown only when something fails.
+CMAKE_ARGS=()
 build() {
   local preset="$1" dir log
   shift
@@ -48,7 +49,7 @@ build() {
   mkdir -p "$dir"
   log="$dir/build.log"
   say build "$preset (log: ${log#"$ROOT"/})"
-  if ! (cd "$ROOT" && cmake --preset "$preset" && cmake --build --preset "$preset" ${1:+--target "$@"}) >"$log" 2>&1; then
+  if ! (cd "$ROOT" && cmake --preset "$preset" "${CMAKE_ARGS[@]}" && cmake --build --preset "$preset" ${1:+--target "$@"}) >"$log" 2>&1; then
     grep -E 'error|Error|FAILED' "$log" | head -n 40 >&2 || true
     tail -n 20 "$log" >&2
     die "the build of preset $preset failed"
