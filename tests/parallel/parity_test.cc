@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tuple>
-
 #include "base/error.h"
 #include "parallel/thread_cluster.h"
 #include "parallel/tiny_model.h"
@@ -37,35 +35,47 @@ void expect_same(const Results& expected, const Results& actual) {
   }
 }
 
-class Parity : public ::testing::TestWithParam<std::tuple<const char*, int, int>> {};
+struct Layout {
+  const char* architecture;
+  int tp;
+  int pp;
+  TransportKind transport = TransportKind::kInProcess;
+};
 
-TEST_P(Parity, LogitsAndTextOfOneRank) {
-  const auto [architecture, tp, pp] = GetParam();
-  const TinyModel model(tiny_config(architecture));
+std::string name_of(const ::testing::TestParamInfo<Layout>& info) {
+  const Layout& l = info.param;
+  const char* transport = l.transport == TransportKind::kShm ? "Shm" : l.transport == TransportKind::kTcp ? "Tcp" : "InProcess";
+  return std::string(l.architecture) + "Tp" + std::to_string(l.tp) + "Pp" + std::to_string(l.pp) + transport;
+}
+
+std::vector<Layout> grid() {
+  std::vector<Layout> all;
+  for (const char* architecture : {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    for (TransportKind transport : {TransportKind::kInProcess, TransportKind::kShm, TransportKind::kTcp}) {
+      for (int tp : {1, 2, 3, 4}) {
+        for (int pp : {1, 2, 3}) all.push_back({architecture, tp, pp, transport});
+      }
+    }
+  }
+  // Every rank count up to the number of heads, with KV heads shared where there are fewer.
+  for (int tp : {5, 6}) all.push_back({"LlamaForCausalLM", tp, 1});
+  return all;
+}
+
+class Parity : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(Parity, BitsOfOneRank) {
+  const Layout& layout = GetParam();
+  const TinyModel model(tiny_config(layout.architecture));
   ScheduleOptions options;
   options.chunk = 5;
-  options.groups = pp;
+  options.groups = layout.pp;
   const auto schedule = make_schedule(requests(), options);
   const Results expected = run_cluster(dummy_engine(model.path(), 1, 1), schedule);
-  const Results actual = run_cluster(dummy_engine(model.path(), tp, pp), schedule);
-  expect_same(expected, actual);
+  expect_same(expected, run_cluster(dummy_engine(model.path(), layout.tp, layout.pp), schedule, {}, layout.transport));
 }
 
-std::string name_of(const ::testing::TestParamInfo<Parity::ParamType>& info) {
-  return std::string(std::get<0>(info.param)) + "Tp" + std::to_string(std::get<1>(info.param)) + "Pp" +
-         std::to_string(std::get<2>(info.param));
-}
-
-INSTANTIATE_TEST_SUITE_P(Grid, Parity,
-                         ::testing::Combine(::testing::Values("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                                                              "Qwen3ForCausalLM"),
-                                            ::testing::Values(1, 2, 3, 4), ::testing::Values(1, 2, 3)),
-                         name_of);
-
-// Every rank count up to the number of heads, with KV heads shared where there are fewer.
-INSTANTIATE_TEST_SUITE_P(OddSizes, Parity,
-                         ::testing::Combine(::testing::Values("LlamaForCausalLM"), ::testing::Values(5, 6), ::testing::Values(1)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Grid, Parity, ::testing::ValuesIn(grid()), name_of);
 
 TEST(UnevenShares, LogitsOfOneRank) {
   const TinyModel model(tiny_config());

@@ -44,11 +44,11 @@ void collect(const ModelRunnerOutput& output, Results& results) {
   }
 }
 
-ParallelGroups groups_of(const ParallelConfig& parallel, int rank, Store& store) {
+ParallelGroups groups_of(const ParallelConfig& parallel, int rank, TransportKind transport, Store& store) {
   CommOptions options;
   options.rank = rank;
   options.size = parallel.replica_size();
-  options.transport = TransportKind::kInProcess;
+  options.transport = transport;
   options.timeout = std::chrono::seconds(60);  // sanitizers on a busy machine
   return make_parallel_groups(options, parallel.tp_group(rank), parallel.pp_group(rank), store);
 }
@@ -89,7 +89,8 @@ std::vector<SchedulerOutput> make_schedule(const std::vector<TestRequest>& reque
   }
 }
 
-Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutput>& schedule, const Prepare& prepare) {
+Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutput>& schedule, const Prepare& prepare,
+                    TransportKind transport) {
   const int ranks = engine.parallel.replica_size();
   InMemoryStore store;
   Results results;
@@ -97,7 +98,7 @@ Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutpu
   std::exception_ptr failure;
   const auto run_rank = [&](int rank) {
     try {
-      Worker worker(engine, rank, groups_of(engine.parallel, rank, store), ranks);
+      Worker worker(engine, rank, groups_of(engine.parallel, rank, transport, store), ranks);
       auto source = std::make_unique<ModelSource>(open_model(engine));
       if (prepare) prepare(*source);
       worker.load({}, std::move(source));

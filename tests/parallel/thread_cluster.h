@@ -1,4 +1,4 @@
-// A cluster whose ranks are threads of the test: every rank is a real Worker over the in-process communicator, driven
+// A cluster whose ranks are threads of the test: every rank is a real Worker over a real communicator, driven
 // by a schedule that is known beforehand (no request stops early), so no engine is needed. What the engine's look-ahead
 // does to workers happens here by itself: each rank gets all steps at once.
 #pragma once
@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/comm_factory.h"
 #include "config/engine_config.h"
 #include "protocol/step.h"
 #include "runtime/model_source.h"
@@ -45,7 +46,8 @@ using Results = std::map<RequestId, RequestResult>;
 using Prepare = std::function<void(ModelSource&)>;
 
 // Runs the schedule on engine.parallel.replica_size() threads. Rethrows the first rank's exception.
-Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutput>& schedule, const Prepare& prepare = {});
+Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutput>& schedule, const Prepare& prepare = {},
+                    TransportKind transport = TransportKind::kInProcess);
 
 // Small limits, one thread a rank.
 EngineConfig test_engine(const std::string& model_path, int tp = 1, int pp = 1);
