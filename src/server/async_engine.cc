@@ -9,8 +9,8 @@ struct AsyncEngine::Stream {
   Mailbox* mailbox = nullptr;
   OnOutput on_output;
   RequestRecord record;
-  bool closed = false;     // loop thread only
-  bool merging = false;    // `pending` has something; loop thread only
+  bool closed = false;   // loop thread only
+  bool merging = false;  // `pending` has something; loop thread only
   TokenOutput pending;
 };
 
@@ -70,7 +70,8 @@ void AsyncEngine::run() {
   ended_ = true;
 }
 
-AsyncEngine::Admission AsyncEngine::submit(EngineRequest request, int n, EventLoop& loop, OnOutput on_output) {
+AsyncEngine::Admission AsyncEngine::submit(EngineRequest request, int n, EventLoop& loop,
+                                           OnOutput on_output) {
   if (draining_) return Admission::kStopping;
   auto stream = std::make_shared<Stream>();
   stream->on_output = std::move(on_output);
@@ -139,12 +140,10 @@ std::shared_ptr<AsyncEngine::Stream> AsyncEngine::remove(RequestId id) {
 // Engine thread, after a step: sorts its outputs by loop and wakes each loop that had nothing waiting.
 void AsyncEngine::deliver(std::vector<TokenOutput> outputs) {
   const auto now = Clock::now();
-  int64_t num_tokens = 0;
   std::unordered_map<Mailbox*, std::vector<Mailbox::Delivery>> batches;
   {
     std::lock_guard lock(mutex_);
     for (TokenOutput& output : outputs) {
-      num_tokens += static_cast<int64_t>(output.token_ids.size());
       const auto it = streams_.find(output.id);
       if (it == streams_.end()) continue;
       const bool last = output.finish_reason != FinishReason::kNone;
@@ -154,7 +153,6 @@ void AsyncEngine::deliver(std::vector<TokenOutput> outputs) {
       batches[mailbox].push_back({std::move(stream), std::move(output), now});
     }
   }
-  if (num_tokens > 0) metrics_.iteration(num_tokens);
   for (auto& [mailbox, batch] : batches) {
     bool was_empty = false;
     {
@@ -164,11 +162,16 @@ void AsyncEngine::deliver(std::vector<TokenOutput> outputs) {
     }
     if (was_empty) mailbox->loop->post([this, m = mailbox] { empty(*m); });
   }
-  watch_health();
+  watch(stats());
 }
 
-void AsyncEngine::watch_health() {
-  const EngineStats now = stats();
+// Engine thread: the tokens of the steps since the last time, and whether the engine has failed.
+void AsyncEngine::watch(const EngineStats& now) {
+  const int64_t num_tokens = now.prompt_tokens + now.generation_tokens;
+  const int64_t num_steps = now.steps - watched_steps_;
+  for (int64_t i = 0; i < num_steps; ++i) metrics_.iteration((num_tokens - watched_tokens_) / num_steps);
+  watched_steps_ = now.steps;
+  watched_tokens_ = num_tokens;
   if (now.healthy) return;
   std::function<void(const std::string&)> handler;
   {

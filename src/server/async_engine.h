@@ -1,6 +1,6 @@
-// Requests in, tokens out, across threads: owns the EngineCore and its thread, and carries every request's outputs to
-// the event loop that asked. Outputs that a busy loop has not taken yet are merged per request, so a slow front end
-// handles fewer, larger outputs instead of falling behind.
+// Requests in, tokens out, across threads: owns the EngineCore and its thread, and carries every request's
+// outputs to the event loop that asked. Outputs that a busy loop has not taken yet are merged per request, so
+// a slow front end handles fewer, larger outputs instead of falling behind.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,8 @@ class AsyncEngine {
   using OnOutput = std::function<void(TokenOutput output)>;
 
   // `executor` outlives this object; so does `metrics`.
-  AsyncEngine(const EngineConfig& config, std::vector<int32_t> eos_token_ids, Executor& executor, Metrics& metrics);
+  AsyncEngine(const EngineConfig& config, std::vector<int32_t> eos_token_ids, Executor& executor,
+              Metrics& metrics);
   ~AsyncEngine();
   AsyncEngine(const AsyncEngine&) = delete;
   AsyncEngine& operator=(const AsyncEngine&) = delete;
@@ -34,8 +35,8 @@ class AsyncEngine {
   RequestId next_id() { return ++last_id_; }
   // `n` of the API request it belongs to, for the metrics. Call on `loop`.
   Admission submit(EngineRequest request, int n, EventLoop& loop, OnOutput on_output);
-  // Ends a request; no output comes any more. `counted_as` is what the metrics show: kStop when the server has found a
-  // stop string. Call on the request's loop.
+  // Ends a request; no output comes any more. `counted_as` is what the metrics show: kStop when the server
+  // has found a stop string. Call on the request's loop.
   void end(RequestId id, FinishReason counted_as);
 
   // No new requests; the engine ends with the running ones.
@@ -56,8 +57,8 @@ class AsyncEngine {
   int64_t num_open() const;
 
  private:
-  struct Stream;    // one request's way back
-  struct Mailbox;   // outputs on their way to one loop
+  struct Stream;   // one request's way back
+  struct Mailbox;  // outputs on their way to one loop
   void run();
   void deliver(std::vector<TokenOutput> outputs);
   void empty(Mailbox& mailbox);
@@ -65,13 +66,15 @@ class AsyncEngine {
   void close(Stream& stream, FinishReason reason, Clock::time_point time);
   Mailbox& mailbox_of(EventLoop& loop);
   std::shared_ptr<Stream> remove(RequestId id);
-  void watch_health();
+  void watch(const EngineStats& now);
 
   Metrics& metrics_;
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, std::shared_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // one a loop
   std::function<void(const std::string&)> on_failure_;
+  int64_t watched_steps_ = 0;   // engine thread
+  int64_t watched_tokens_ = 0;  // engine thread
   std::atomic<RequestId> last_id_{0};
   std::atomic<bool> draining_{false};
   std::atomic<bool> ended_{false};

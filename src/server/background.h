@@ -1,4 +1,5 @@
-// A thread for what would hold up an event loop: parsing and tokenising megabytes of prompt. Tasks must not throw.
+// A thread for what would hold up an event loop: parsing and tokenising megabytes of prompt. Tasks must not
+// throw.
 #pragma once
 
 #include <functional>
@@ -18,9 +19,14 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  void post(std::function<void()> task) { tasks_.push(std::move(task)); }
+  // False when too much is waiting already: every task holds a large request.
+  bool post(std::function<void()> task) {
+    return tasks_.size() < kMaxWaiting && tasks_.push(std::move(task));
+  }
 
  private:
+  static constexpr size_t kMaxWaiting = 32;
+
   void run() {
     while (auto task = tasks_.pop(Deadline::never())) (*task)();
   }

@@ -16,7 +16,8 @@ std::string part_text(const Json& part, const std::string& where) {
   const std::string type = fields.string("type").value_or("");
   const char* key = type == "refusal" ? "refusal" : "text";
   if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal") {
-    throw InvalidRequest(fmt::format("`{}.type` is \"{}\": this model takes text parts only", where, type), where);
+    throw InvalidRequest(fmt::format("`{}.type` is \"{}\": this model takes text parts only", where, type),
+                         where);
   }
   const auto text = fields.string(key);
   if (!text) throw InvalidRequest(fmt::format("`{}.{}` is missing", where, key), where);
@@ -27,8 +28,9 @@ std::string content_text(const Json& content, const std::string& where) {
   if (content.is_null()) return "";
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) {
-    throw InvalidRequest(fmt::format("`{}` must be a string or a list of parts, not {}", where, describe_json(content)),
-                         where);
+    throw InvalidRequest(
+        fmt::format("`{}` must be a string or a list of parts, not {}", where, describe_json(content)),
+        where);
   }
   std::string text;
   for (size_t i = 0; i < content.size(); ++i) {
@@ -74,17 +76,17 @@ Json normalized_message(const Json& message, const std::string& where) {
   return out;
 }
 
-// Tool calls come back as structured fields only where a parser for the model's format is; without one the tools may
-// still be shown to the model, if the client says that it wants no calls.
-void read_tools(const FieldReader& fields, ChatPrompt* chat) {
+// Tools are shown to the model; its calls come back as structured fields where a parser for its format was
+// chosen.
+void read_tools(const FieldReader& fields, const ServerConfig& config, ChatPrompt* chat) {
   const Json* tools = fields.array("tools");
   const Json* choice = fields.find("tool_choice");
-  const std::string name = choice == nullptr ? "auto" : choice->is_string() ? choice->get<std::string>() : "a named tool";
+  const std::string name = choice == nullptr     ? "auto"
+                           : choice->is_string() ? choice->get<std::string>()
+                                                 : "a named tool";
   if (tools == nullptr || tools->empty()) {
-    if (choice != nullptr && name != "none" && name != "auto") {
-      throw InvalidRequest("`tool_choice` needs `tools`", "tool_choice");
-    }
-    return;
+    if (choice == nullptr || name == "none" || name == "auto") return;
+    throw InvalidRequest("`tool_choice` needs `tools`", "tool_choice");
   }
   for (size_t i = 0; i < tools->size(); ++i) {
     const Json& tool = (*tools)[i];
@@ -92,12 +94,19 @@ void read_tools(const FieldReader& fields, ChatPrompt* chat) {
       throw InvalidRequest(fmt::format("`tools[{}]` must be an object with a `function`", i), "tools");
     }
   }
-  if (name != "none") {
-    throw InvalidRequest("`tool_choice` of " + name + " is not supported by this server: set it to \"none\" to show the "
-                         "tools to the model and get its answer as text",
+  if (name != "none" && name != "auto") {
+    throw InvalidRequest("`tool_choice` of " + name + " is not supported: it may be \"auto\" or \"none\"",
                          "tool_choice");
   }
+  if (name == "auto" && !config.enable_auto_tool_choice) {
+    throw InvalidRequest(
+        "\"auto\" `tool_choice` requires --enable-auto-tool-choice and --tool-call-parser to be set; "
+        "\"none\" shows the tools to the model and gives its answer as text",
+        "tool_choice");
+  }
   chat->tools = *tools;
+  chat->parse_tool_calls = name == "auto";
+  chat->parallel_tool_calls = fields.boolean("parallel_tool_calls").value_or(true);
 }
 
 }  // namespace
@@ -112,23 +121,26 @@ ChatPrompt parse_chat_prompt(const Json& body, const ServerConfig& config) {
     chat.messages.push_back(normalized_message((*messages)[i], fmt::format("messages[{}]", i)));
   }
   chat.last_content = chat.messages.back()["content"].get<std::string>();
-  read_tools(fields, &chat);
+  read_tools(fields, config, &chat);
   if (const Json* documents = fields.array("documents")) chat.documents = *documents;
 
   chat.template_kwargs = config.default_chat_template_kwargs;
   if (const Json* kwargs = fields.object("chat_template_kwargs")) chat.template_kwargs.update(*kwargs);
-  if (const auto effort = fields.string("reasoning_effort")) chat.template_kwargs["reasoning_effort"] = *effort;
+  if (const auto effort = fields.string("reasoning_effort"))
+    chat.template_kwargs["reasoning_effort"] = *effort;
   chat.chat_template = fields.string("chat_template");
   if (chat.chat_template && !config.trust_request_chat_template) {
-    throw InvalidRequest("`chat_template` is only taken by a server started with --trust-request-chat-template",
-                         "chat_template");
+    throw InvalidRequest(
+        "`chat_template` is only taken by a server started with --trust-request-chat-template",
+        "chat_template");
   }
   chat.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   chat.continue_final_message = fields.boolean("continue_final_message").value_or(false);
   if (chat.continue_final_message && chat.add_generation_prompt) {
-    throw InvalidRequest("`continue_final_message` needs `add_generation_prompt` false: the final message goes on, "
-                         "no new one begins",
-                         "continue_final_message");
+    throw InvalidRequest(
+        "`continue_final_message` needs `add_generation_prompt` false: the final message goes on, "
+        "no new one begins",
+        "continue_final_message");
   }
   return chat;
 }

@@ -13,7 +13,8 @@ namespace {
 
 // 1 and 1.0, but neither true nor "1".
 std::optional<int64_t> as_integer(const Json& value) {
-  if (value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max()) return std::nullopt;
+  if (value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max())
+    return std::nullopt;
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_number_float()) return std::nullopt;
   const double number = value.get<double>();

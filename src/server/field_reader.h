@@ -1,5 +1,5 @@
-// Typed reading of a request's JSON fields. Absent and null are the same, as in the OpenAI API. A wrong type or a value
-// out of range throws InvalidRequest that names the field, what was expected and what was found.
+// Typed reading of a request's JSON fields. Absent and null are the same, as in the OpenAI API. A wrong type
+// or a value out of range throws InvalidRequest that names the field, what was expected and what was found.
 #pragma once
 
 #include <cstdint>

@@ -4,15 +4,21 @@
 #include <utility>
 
 #include "base/log.h"
+#include "server/random_id.h"
 
 namespace tutti {
 
 Generation::Generation(const ApiContext& context, std::shared_ptr<HttpExchange> exchange, ApiRequest request,
-                       std::vector<PreparedPrompt> prompts, std::string id, std::optional<Clock::time_point> deadline)
-    : context_(context), exchange_(std::move(exchange)), request_(std::move(request)), prompts_(std::move(prompts)),
+                       std::vector<PreparedPrompt> prompts, std::string id,
+                       std::optional<Clock::time_point> deadline)
+    : context_(context),
+      exchange_(std::move(exchange)),
+      request_(std::move(request)),
+      prompts_(std::move(prompts)),
       id_(std::move(id)),
       model_(request_.model.empty() ? context.model.served_names.front() : request_.model),
-      created_(static_cast<int64_t>(std::time(nullptr))), deadline_(deadline),
+      created_(static_cast<int64_t>(std::time(nullptr))),
+      deadline_(deadline),
       logprob_writer_(context.tokenizer, request_.tokens_as_ids) {
   choices_.resize(prompts_.size() * static_cast<size_t>(request_.n));
   for (size_t i = 0; i < choices_.size(); ++i) {
@@ -30,7 +36,8 @@ void Generation::start(const std::vector<int32_t>& max_tokens) {
   if (!request_.stream) return;
   event_head_ = "data: {\"id\":";
   append_json_string(&event_head_, id_);
-  event_head_ += request_.chat ? ",\"object\":\"chat.completion.chunk\",\"created\":" : ",\"object\":\"text_completion\",\"created\":";
+  event_head_ += request_.chat ? ",\"object\":\"chat.completion.chunk\",\"created\":"
+                               : ",\"object\":\"text_completion\",\"created\":";
   event_head_ += std::to_string(created_) + ",\"model\":";
   append_json_string(&event_head_, model_);
   event_head_ += ",\"choices\":[";
@@ -44,7 +51,12 @@ bool Generation::submit(Choice& choice, int32_t max_tokens) {
   options.include_stop_str_in_output = request_.include_stop_str_in_output;
   options.skip_special_tokens = request_.skip_special_tokens;
   options.min_tokens = request_.sampling.min_tokens;
-  choice.detokenizer = std::make_unique<Detokenizer>(context_.tokenizer, choice.prompt->token_ids, std::move(options));
+  choice.detokenizer =
+      std::make_unique<Detokenizer>(context_.tokenizer, choice.prompt->token_ids, std::move(options));
+
+  if (request_.chat && request_.chat->parse_tool_calls) {
+    choice.tool_parser = ToolParser::make(context_.config.tool_call_parser);
+  }
 
   EngineRequest request;
   request.id = choice.request_id = context_.engine.next_id();
@@ -57,9 +69,10 @@ bool Generation::submit(Choice& choice, int32_t max_tokens) {
   request.priority = request_.priority;
   request.cache_salt = request_.cache_salt;
   request.deadline = deadline_;
-  const auto admission = context_.engine.submit(
-      std::move(request), request_.n, exchange_->loop(),
-      [self = shared_from_this(), &choice](TokenOutput output) { self->on_output(choice, std::move(output)); });
+  const auto admission = context_.engine.submit(std::move(request), request_.n, exchange_->loop(),
+                                                [self = shared_from_this(), &choice](TokenOutput output) {
+                                                  self->on_output(choice, std::move(output));
+                                                });
   switch (admission) {
     case AsyncEngine::Admission::kAccepted:
       return true;
@@ -115,7 +128,7 @@ void Generation::take_tokens(Choice& choice, TokenOutput& output) {
     choice.token_ids.push_back(output.token_ids[i]);
     if (i < output.logprobs.size()) choice.logprobs.push_back(std::move(output.logprobs[i]));
     if (!is_shown(output, i)) continue;
-    choice.text += choice.detokenizer->push(output.token_ids[i]);
+    add_text(choice, choice.detokenizer->push(output.token_ids[i]), choice.detokenizer->stopped());
     if (choice.detokenizer->stopped()) {
       if (!engine_ended) context_.engine.end(choice.request_id, FinishReason::kStop);
       finish(choice, "stop", choice.detokenizer->stop_string());
@@ -123,12 +136,32 @@ void Generation::take_tokens(Choice& choice, TokenOutput& output) {
     }
   }
   if (!engine_ended) return;
-  choice.text += choice.detokenizer->finish();
+  add_text(choice, choice.detokenizer->finish(), true);
   // A token that the client named is reported; the model's own end is not.
   const auto& named = request_.sampling.stop_token_ids;
-  const bool by_client = output.stop_token && std::find(named.begin(), named.end(), *output.stop_token) != named.end();
+  const bool by_client =
+      output.stop_token && std::find(named.begin(), named.end(), *output.stop_token) != named.end();
   finish(choice, output.finish_reason == FinishReason::kStop ? "stop" : "length",
          by_client ? Json(*output.stop_token) : Json());
+}
+
+void Generation::add_text(Choice& choice, const std::string& text, bool last) {
+  if (choice.tool_parser == nullptr) {
+    choice.text += text;
+    return;
+  }
+  const auto take = [&](ToolParser::Piece piece) {
+    choice.text += piece.content;
+    for (const ToolCall& call : piece.calls) {
+      if (choice.num_tool_calls > 0 && !request_.chat->parallel_tool_calls) break;
+      choice.tool_calls.push_back({{"index", choice.num_tool_calls++},
+                                   {"id", "call_" + random_id()},
+                                   {"type", "function"},
+                                   {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+    }
+  };
+  take(choice.tool_parser->push(text));
+  if (last) take(choice.tool_parser->finish());
 }
 
 // The token that ended the sequence is no part of the text unless the client wants the stop in it.
@@ -139,18 +172,21 @@ bool Generation::is_shown(const TokenOutput& output, size_t i) const {
 
 void Generation::finish(Choice& choice, const char* reason, Json stop_reason) {
   choice.done = true;
-  choice.finish_reason = reason;
+  choice.finish_reason =
+      choice.num_tool_calls > 0 && reason == std::string_view("stop") ? "tool_calls" : reason;
   choice.stop_reason = std::move(stop_reason);
   --num_open_;
 }
 
 void Generation::end_sequences(FinishReason counted_as) {
   for (Choice& choice : choices_) {
-    if (choice.request_id != 0 && !std::exchange(choice.done, true)) context_.engine.end(choice.request_id, counted_as);
+    if (choice.request_id != 0 && !std::exchange(choice.done, true))
+      context_.engine.end(choice.request_id, counted_as);
   }
 }
 
-// One sequence's failure ends the whole request; a stream that has begun ends with the error as its last event.
+// One sequence's failure ends the whole request; a stream that has begun ends with the error as its last
+// event.
 void Generation::fail(int status, const std::string& message, const std::string& param) {
   end_sequences(FinishReason::kAbort);
   if (exchange_->started()) {

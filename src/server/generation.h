@@ -1,6 +1,6 @@
-// One API request on its way through the engine: submits its prompts times n sequences, turns their tokens into text,
-// and answers, at once at the end or event by event. Lives on the exchange's loop, kept alive by the engine's callbacks
-// and the exchange's handlers until the answer is complete.
+// One API request on its way through the engine: submits its prompts times n sequences, turns their tokens
+// into text, and answers, at once at the end or event by event. Lives on the exchange's loop, kept alive by
+// the engine's callbacks and the exchange's handlers until the answer is complete.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "server/http.h"
 #include "server/openai_response.h"
 #include "server/prompt_builder.h"
+#include "server/tool_parser.h"
 #include "text/detokenizer.h"
 
 namespace tutti {
@@ -30,18 +31,21 @@ class Generation : public std::enable_shared_from_this<Generation> {
     const PreparedPrompt* prompt = nullptr;
     RequestId request_id = 0;
     std::unique_ptr<Detokenizer> detokenizer;
+    std::unique_ptr<ToolParser> tool_parser;  // null: all text is content
+    int num_tool_calls = 0;
     int64_t num_tokens = 0;
     int64_t num_cached = 0;
     // Not sent yet: everything since the last event of a stream; the whole answer otherwise.
     std::string text;
+    std::vector<Json> tool_calls;
     std::vector<int32_t> token_ids;
     std::vector<TokenLogprobs> logprobs;
     std::vector<TokenLogprobs> prompt_logprobs;
     int64_t tokens_since_event = 0;
-    int64_t text_offset = 0;       // characters of the tokens in logprobs sent so far
-    bool begun = false;            // its first event has been sent
-    bool done = false;             // no more tokens
-    bool closed = false;           // its last event has been sent
+    int64_t text_offset = 0;  // characters of the tokens in logprobs sent so far
+    bool begun = false;       // its first event has been sent
+    bool done = false;        // no more tokens
+    bool closed = false;      // its last event has been sent
     const char* finish_reason = nullptr;
     Json stop_reason;
   };
@@ -50,6 +54,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void watch_client();
   void on_output(Choice& choice, TokenOutput output);
   void take_tokens(Choice& choice, TokenOutput& output);
+  void add_text(Choice& choice, const std::string& text, bool last);
   void finish(Choice& choice, const char* reason, Json stop_reason);
   void end_sequences(FinishReason counted_as);
   void fail(int status, const std::string& message, const std::string& param = "");
@@ -60,8 +65,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void stream(Choice& choice);
   void flush_all();
   void begin(Choice& choice, std::string* out);
-  void append_event(const Choice& choice, const std::string& delta, const Json& logprobs, const std::string& ids,
-                    bool last, std::string* out) const;
+  std::string chat_delta(Choice& choice) const;
+  void append_event(const Choice& choice, const std::string& delta, const Json& logprobs,
+                    const std::string& ids, bool last, std::string* out) const;
   std::string take_delta(Choice& choice);
   void end_stream();
 
@@ -69,7 +75,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void answer();
   Json completion_choice(Choice& choice) const;
   Json chat_choice(Choice& choice) const;
-  Json choice_logprobs(Choice& choice, const std::vector<int32_t>& ids, const std::vector<TokenLogprobs>& tokens) const;
+  Json choice_logprobs(Choice& choice, const std::vector<int32_t>& ids,
+                       const std::vector<TokenLogprobs>& tokens) const;
   std::vector<TokenLogprobs> aligned_prompt_logprobs(const Choice& choice) const;
   Json head(const char* object) const;
 
@@ -86,9 +93,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const int64_t created_;
   const std::optional<Clock::time_point> deadline_;
   const LogprobWriter logprob_writer_;
-  std::string event_head_;         // what every event begins with
+  std::string event_head_;  // what every event begins with
   std::vector<Choice> choices_;
-  size_t num_open_ = 0;            // choices that are not done
+  size_t num_open_ = 0;  // choices that are not done
   bool released_ = false;
 };
 

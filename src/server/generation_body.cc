@@ -6,7 +6,8 @@ namespace tutti {
 void Generation::answer() {
   Json body = head(request_.chat ? "chat.completion" : "text_completion");
   Json choices = Json::array();
-  for (Choice& choice : choices_) choices.push_back(request_.chat ? chat_choice(choice) : completion_choice(choice));
+  for (Choice& choice : choices_)
+    choices.push_back(request_.chat ? chat_choice(choice) : completion_choice(choice));
   body["choices"] = std::move(choices);
   body["usage"] = usage_json(usage(), context_.config.enable_prompt_tokens_details);
   if (request_.chat && request_.prompt_logprobs) {
@@ -18,12 +19,8 @@ void Generation::answer() {
 }
 
 Json Generation::head(const char* object) const {
-  return {{"id", id_},
-          {"object", object},
-          {"created", created_},
-          {"model", model_},
-          {"service_tier", nullptr},
-          {"system_fingerprint", nullptr}};
+  return {{"id", id_},       {"object", object},        {"created", created_},
+          {"model", model_}, {"service_tier", nullptr}, {"system_fingerprint", nullptr}};
 }
 
 Json Generation::choice_logprobs(Choice& choice, const std::vector<int32_t>& ids,
@@ -48,7 +45,8 @@ Json Generation::completion_choice(Choice& choice) const {
   }
   json["finish_reason"] = choice.finish_reason;
   json["stop_reason"] = choice.stop_reason;
-  if (request_.prompt_logprobs) json["prompt_logprobs"] = logprob_writer_.prompt(aligned_prompt_logprobs(choice));
+  if (request_.prompt_logprobs)
+    json["prompt_logprobs"] = logprob_writer_.prompt(aligned_prompt_logprobs(choice));
   if (request_.return_token_ids) {
     json["token_ids"] = choice.token_ids;
     json["prompt_token_ids"] = choice.prompt->token_ids;
@@ -60,6 +58,11 @@ Json Generation::chat_choice(Choice& choice) const {
   const std::string content = (request_.echo ? choice.prompt->text : "") + choice.text;
   Json message = {{"role", context_.config.response_role}, {"content", content}, {"refusal", nullptr}};
   message["tool_calls"] = Json::array();
+  for (Json call : choice.tool_calls) {
+    call.erase("index");
+    message["tool_calls"].push_back(std::move(call));
+  }
+  if (content.empty() && choice.num_tool_calls > 0) message["content"] = nullptr;
   Json json = {{"index", choice.index}, {"message", std::move(message)}};
   json["logprobs"] = nullptr;
   if (request_.logprobs) json["logprobs"] = choice_logprobs(choice, choice.token_ids, choice.logprobs);

@@ -14,7 +14,8 @@ GenerationDefaults GenerationDefaults::from_json(const Json& config, const std::
     if (const auto top_k = fields.integer("top_k", -1, 1 << 30)) out.top_k = static_cast<int32_t>(*top_k);
     out.min_p = fields.number("min_p", 0.0, 1.0);
     out.repetition_penalty = fields.number("repetition_penalty", 1e-6, 1e6);
-    if (const auto most = fields.integer("max_new_tokens", 1, 1 << 30)) out.max_tokens = static_cast<int32_t>(*most);
+    if (const auto most = fields.integer("max_new_tokens", 1, 1 << 30))
+      out.max_tokens = static_cast<int32_t>(*most);
   } catch (const InvalidRequest& e) {
     throw ConfigError(source + ": " + e.what());
   }

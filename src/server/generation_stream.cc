@@ -5,10 +5,11 @@
 
 namespace tutti {
 
-// New tokens of a choice have come. While the client is slow nothing is written: what is pending is merged and goes out
-// as one event when there is room again (flush_all).
+// New tokens of a choice have come. While the client is slow nothing is written: what is pending is merged
+// and goes out as one event when there is room again (flush_all).
 void Generation::stream(Choice& choice) {
-  const bool due = !choice.begun || choice.done || choice.tokens_since_event >= context_.config.stream_interval;
+  const bool due =
+      !choice.begun || choice.done || choice.tokens_since_event >= context_.config.stream_interval;
   if (!due || (!exchange_->writable() && num_open_ > 0)) return;
   exchange_->write(take_delta(choice));
   if (num_open_ == 0) end_stream();
@@ -27,10 +28,15 @@ std::string Generation::take_delta(Choice& choice) {
   if (choice.closed) return out;
   if (!std::exchange(choice.begun, true)) begin(choice, &out);
   const bool tokens_matter = request_.logprobs || request_.return_token_ids || request_.continuous_usage;
-  const bool something = !choice.text.empty() || choice.done || (tokens_matter && !choice.token_ids.empty());
+  const bool something = !choice.text.empty() || !choice.tool_calls.empty() || choice.done ||
+                         (tokens_matter && !choice.token_ids.empty());
   if (!something) return out;
   std::string delta;
-  append_json_string(&delta, choice.text);
+  if (request_.chat) {
+    delta = chat_delta(choice);
+  } else {
+    append_json_string(&delta, choice.text);
+  }
   Json logprobs;
   if (request_.logprobs && !choice.token_ids.empty()) {
     logprobs = choice_logprobs(choice, choice.token_ids, choice.logprobs);
@@ -38,11 +44,26 @@ std::string Generation::take_delta(Choice& choice) {
   const std::string ids = request_.return_token_ids ? dump_json(choice.token_ids) : "";
   append_event(choice, delta, logprobs, ids, choice.done, &out);
   choice.text.clear();
+  choice.tool_calls.clear();
   choice.token_ids.clear();
   choice.logprobs.clear();
   choice.tokens_since_event = 0;
   choice.closed = choice.done;
   return out;
+}
+
+// {"content": "..."}, with the calls of tools that are complete.
+std::string Generation::chat_delta(Choice& choice) const {
+  std::string out = "{";
+  if (choice.tool_calls.empty() || !choice.text.empty()) {
+    out += "\"content\":";
+    append_json_string(&out, choice.text);
+  }
+  if (!choice.tool_calls.empty()) {
+    if (out.size() > 1) out += ",";
+    out += "\"tool_calls\":" + dump_json(choice.tool_calls);
+  }
+  return out + "}";
 }
 
 // What comes before the first token: the role in a chat, the prompt in a completion with echo.
@@ -56,8 +77,8 @@ void Generation::begin(Choice& choice, std::string* out) {
   if (request_.chat) {
     std::string role = "{\"role\":";
     append_json_string(&role, context_.config.response_role);
-    *out += event_head_ + "{\"index\":" + std::to_string(choice.index) + ",\"delta\":" + role + ",\"content\":" + delta +
-            "},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
+    *out += event_head_ + "{\"index\":" + std::to_string(choice.index) + ",\"delta\":" + role +
+            ",\"content\":" + delta + "},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
   } else if (request_.echo) {
     append_event(choice, delta, logprobs, "", false, out);
   }
@@ -68,7 +89,7 @@ void Generation::append_event(const Choice& choice, const std::string& delta, co
   *out += event_head_;
   *out += "{\"index\":" + std::to_string(choice.index);
   if (request_.chat) {
-    *out += ",\"delta\":{\"content\":" + delta + "}";
+    *out += ",\"delta\":" + delta;
   } else {
     *out += ",\"text\":" + delta;
   }

@@ -1,5 +1,5 @@
-// HTTP/1.1 as route handlers see it: a request in, one response or one event stream out. The sockets are behind
-// HttpServer (http_server.h); no Boost header is needed to write a handler.
+// HTTP/1.1 as route handlers see it: a request in, one response or one event stream out. The sockets are
+// behind HttpServer (http_server.h); no Boost header is needed to write a handler.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct HttpRequest {
   std::string query;    // after the "?", as sent
   HttpHeaders headers;  // names in lower case
   std::string body;
-  std::string peer;     // "10.0.0.7:51812" or "unix"
+  std::string peer;  // "10.0.0.7:51812" or "unix"
   bool keep_alive = true;
   bool http_1_0 = false;
 
@@ -45,8 +45,8 @@ std::string_view http_status_text(int status);
 // "a%20b" to "a b". Nothing when an escape is broken or gives a NUL byte.
 std::optional<std::string> percent_decode(std::string_view text);
 
-// One request and the way to answer it. Lives on `loop()`; whoever answers holds the shared pointer. After a disconnect
-// everything written is dropped, so that handlers need not care.
+// One request and the way to answer it. Lives on `loop()`; whoever answers holds the shared pointer. After a
+// disconnect everything written is dropped, so that handlers need not care.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -65,7 +65,8 @@ class HttpExchange {
 
   // The head is on its way: the status cannot change any more.
   virtual bool started() const = 0;
-  // False while the client is slower than we are: hold back (and merge) what comes until the handler of on_writable.
+  // False while the client is slower than we are: hold back (and merge) what comes until the handler of
+  // on_writable.
   virtual bool writable() const = 0;
   virtual void on_writable(std::function<void()> handler) = 0;
   // The client is gone before the answer was complete.

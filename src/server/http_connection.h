@@ -1,5 +1,6 @@
-// One client connection: reads requests, hands them to the handler, writes the answers, one at a time. A coroutine on
-// its loop; all deadlines are one instant that the loop's tick compares with the clock. Private to http_server.cc.
+// One client connection: reads requests, hands them to the handler, writes the answers, one at a time. A
+// coroutine on its loop; all deadlines are one instant that the loop's tick compares with the clock. Private
+// to http_server.cc.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +40,13 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
  public:
   Connection(Stream stream, EventLoop& loop, const HttpConfig& config, const HttpHandler& handler,
              std::string peer)
-      : stream_(std::move(stream)), loop_(loop), config_(config), handler_(handler), peer_(std::move(peer)),
-        parser_({config.max_head_bytes, config.max_body_bytes}), wake_timer_(stream_.get_executor()) {
+      : stream_(std::move(stream)),
+        loop_(loop),
+        config_(config),
+        handler_(handler),
+        peer_(std::move(peer)),
+        parser_({config.max_head_bytes, config.max_body_bytes}),
+        wake_timer_(stream_.get_executor()) {
     wake_timer_.expires_at(Clock::time_point::max());
     allow(config_.head_timeout);
   }
@@ -129,7 +135,8 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
         complete = parser_.feed({read_buffer_.data(), n});
         if (!complete && parser_.head_complete()) {
           if (!std::exchange(head_seen, true)) allow(config_.body_timeout);
-          // Slow lines get time for what they send; a client that trickles does not hold the connection for ever.
+          // Slow lines get time for what they send; a client that trickles does not hold the connection for
+          // ever.
           deadline_ += std::chrono::microseconds(n * 1'000'000 / (16 * 1024));
           if (parser_.wants_continue()) {
             auto [ec_write, m] = co_await asio::async_write(
@@ -172,7 +179,8 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
     if (!exchange_->complete()) {
       watching_ = true;
       asio::co_spawn(
-          stream_.get_executor(), [self = this->shared_from_this()] { return self->watch(); }, asio::detached);
+          stream_.get_executor(), [self = this->shared_from_this()] { return self->watch(); },
+          asio::detached);
     }
     co_await write_answer();
     if (failed_) exchange_->disconnect();
@@ -197,8 +205,8 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
     wake();
   }
 
-  // The end of the client's sending may mean that it has gone, or only that it has nothing more to say. A stream finds
-  // out by writing (a comment, at once); for a plain answer the former is taken to be true.
+  // The end of the client's sending may mean that it has gone, or only that it has nothing more to say. A
+  // stream finds out by writing (a comment, at once); for a plain answer the former is taken to be true.
   void peer_closed(const boost::system::error_code& ec) {
     peer_done_ = true;
     if (ec == asio::error::eof && exchange_->streaming()) {
@@ -227,8 +235,8 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
     size_t done = 0;
     while (done < data.size() && !failed_) {
       allow(config_.write_timeout);
-      auto [ec, n] =
-          co_await stream_.async_write_some(asio::buffer(data.data() + done, data.size() - done), kAwaitResult);
+      auto [ec, n] = co_await stream_.async_write_some(asio::buffer(data.data() + done, data.size() - done),
+                                                       kAwaitResult);
       if (ec) failed_ = true;
       done += n;
     }
@@ -246,8 +254,8 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
       auto [ec] = co_await stream_.async_shutdown(kAwaitResult);
       static_cast<void>(ec);  // the peer need not answer
     }
-    // Closing while bytes of the client lie unread or are on their way would reset the connection and could cost it our
-    // last answer: say that we are done and read on for a moment.
+    // Closing while bytes of the client lie unread or are on their way would reset the connection and could
+    // cost it our last answer: say that we are done and read on for a moment.
     boost::system::error_code ec;
     socket().shutdown(Socket::shutdown_send, ec);
     while (!ec && !failed_ && !peer_done_ && (refused_ || !pipelined_.empty())) {
@@ -262,19 +270,19 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   const HttpHandler& handler_;
   const std::string peer_;
   HttpParser parser_;
-  std::shared_ptr<Exchange> exchange_;   // the request being answered
-  asio::steady_timer wake_timer_;        // never expires: cancelling it resumes the coroutine
+  std::shared_ptr<Exchange> exchange_;  // the request being answered
+  asio::steady_timer wake_timer_;       // never expires: cancelling it resumes the coroutine
   std::array<char, 8 * 1024> read_buffer_;
-  std::string pipelined_;                // came while an answer was made
+  std::string pipelined_;  // came while an answer was made
   Phase phase_ = Phase::kHandshake;
   Clock::time_point deadline_;
   Clock::time_point last_write_;
-  bool refused_ = false;                 // what it sent was no request, or too large: more of it may come
-  bool timed_out_ = false;               // the request did not come in time
+  bool refused_ = false;    // what it sent was no request, or too large: more of it may come
+  bool timed_out_ = false;  // the request did not come in time
   bool watching_ = false;
-  bool peer_done_ = false;               // the client will send no more
+  bool peer_done_ = false;  // the client will send no more
   bool draining_ = false;
-  bool failed_ = false;                  // nothing more can be written
+  bool failed_ = false;  // nothing more can be written
 };
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
-// The answer to one request between its handler and its connection: formats the head, frames a stream, buffers what
-// the socket has not taken. Belongs to one event loop. Kept alive by both sides, so that a handler may go on writing
-// after the connection is gone.
+// The answer to one request between its handler and its connection: formats the head, frames a stream,
+// buffers what the socket has not taken. Belongs to one event loop. Kept alive by both sides, so that a
+// handler may go on writing after the connection is gone.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,8 @@ namespace tutti {
 
 class Exchange final : public HttpExchange {
  public:
-  // `wake` tells the connection that there is something to write. `keep_alive`: the connection stays open afterwards.
+  // `wake` tells the connection that there is something to write. `keep_alive`: the connection stays open
+  // afterwards.
   Exchange(HttpRequest request, EventLoop& loop, bool keep_alive, std::function<void()> wake);
 
   HttpRequest& request() override { return request_; }
@@ -32,12 +33,12 @@ class Exchange final : public HttpExchange {
 
   // The connection's side.
   bool has_output() const { return !output_.empty(); }
-  std::string take_output();     // the caller then writes it and calls written()
+  std::string take_output();  // the caller then writes it and calls written()
   void written();
   bool streaming() const { return streaming_ && !complete_; }
   bool complete() const { return complete_; }
   bool keep_alive() const { return keep_alive_; }
-  void comment();                // a keep-alive line in the stream
+  void comment();  // a keep-alive line in the stream
   void disconnect();
 
  private:
@@ -52,7 +53,7 @@ class Exchange final : public HttpExchange {
   bool streaming_ = false;
   bool complete_ = false;
   bool gone_ = false;
-  size_t in_flight_ = 0;         // bytes the connection is writing
+  size_t in_flight_ = 0;  // bytes the connection is writing
   HttpHeaders headers_;
   std::string output_;
   std::function<void()> wake_;

@@ -17,10 +17,12 @@ using Parser = beast_http::request_parser<beast_http::string_body>;
 [[noreturn]] void fail(const boost::system::error_code& ec, const HttpParser::Limits& limits) {
   using beast_http::error;
   if (ec == error::header_limit) {
-    throw HttpError(431, "the request's head is larger than " + std::to_string(limits.max_head_bytes) + " bytes");
+    throw HttpError(431,
+                    "the request's head is larger than " + std::to_string(limits.max_head_bytes) + " bytes");
   }
   if (ec == error::body_limit || ec == error::buffer_overflow) {
-    throw HttpError(413, "the request's body is larger than " + std::to_string(limits.max_body_bytes) + " bytes");
+    throw HttpError(413,
+                    "the request's body is larger than " + std::to_string(limits.max_body_bytes) + " bytes");
   }
   if (ec == error::bad_version) throw HttpError(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
   throw HttpError(400, "not a valid HTTP request: " + ec.message());
@@ -34,7 +36,8 @@ std::string lower(std::string_view text) {
 
 // Origin form "/path?query"; proxies also send "http://host/path?query".
 void split_target(std::string_view target, HttpRequest* request) {
-  if (const size_t scheme = target.find("://"); !target.starts_with('/') && scheme != std::string_view::npos) {
+  if (const size_t scheme = target.find("://");
+      !target.starts_with('/') && scheme != std::string_view::npos) {
     const size_t slash = target.find('/', scheme + 3);
     target = slash == std::string_view::npos ? "/" : target.substr(slash);
   }

@@ -1,5 +1,5 @@
-// Bytes of a connection to HttpRequests, with limits on the head and the body. No sockets: the connection feeds it,
-// and so do its test and its fuzzer. One per connection, used on the connection's loop.
+// Bytes of a connection to HttpRequests, with limits on the head and the body. No sockets: the connection
+// feeds it, and so do its test and its fuzzer. One per connection, used on the connection's loop.
 #pragma once
 
 #include <cstddef>
@@ -27,16 +27,17 @@ class HttpParser {
  public:
   struct Limits {
     uint32_t max_head_bytes = 64 * 1024;
-    uint64_t max_body_bytes = 64ull * 1024 * 1024;
+    uint64_t max_body_bytes = 32ull * 1024 * 1024;
   };
 
   explicit HttpParser(const Limits& limits);
   ~HttpParser();
 
-  // Adds bytes; what lies beyond the end of the request is kept for the next one. True when a request is complete.
-  // Throws HttpError (400, 413, 431, 501, 505).
+  // Adds bytes; what lies beyond the end of the request is kept for the next one. True when a request is
+  // complete. Throws HttpError (400, 413, 431, 501, 505).
   bool feed(std::string_view bytes);
-  // The complete request. The parser is then ready for the next; call feed("") to see whether it is already there.
+  // The complete request. The parser is then ready for the next; call feed("") to see whether it is already
+  // there.
   HttpRequest take();
 
   // Some bytes of a request have come, but not all of it.

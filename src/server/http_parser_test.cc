@@ -56,7 +56,8 @@ TEST(HttpParser, PipelinedRequestsComeOneByOne) {
 
 TEST(HttpParser, ChunkedBody) {
   HttpParser parser(kSmall);
-  ASSERT_TRUE(parser.feed("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"));
+  ASSERT_TRUE(parser.feed(
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"));
   EXPECT_EQ(parser.take().body, "abcde");
 }
 
@@ -64,14 +65,16 @@ TEST(HttpParser, LimitsAndGarbage) {
   EXPECT_EQ(status_of("GET / HTTP/1.1\r\nX: " + std::string(300, 'a')), 431);
   EXPECT_EQ(status_of("GET / HTTP/1.1\r\nX: " + std::string(300, 'a') + "\r\n\r\n"), 431);
   EXPECT_EQ(status_of("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n"), 413);
-  EXPECT_EQ(status_of("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n" + std::string(255, 'x')), 413);
+  EXPECT_EQ(status_of("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n" + std::string(255, 'x')),
+            413);
   EXPECT_EQ(status_of("\x16\x03\x01\x02\x00 TLS hello\r\n\r\n"), 400);
   EXPECT_EQ(status_of("GET / HTTP/2.0\r\n\r\n"), 505);
   EXPECT_EQ(status_of("GET /%zz HTTP/1.1\r\n\r\n"), 400);
   EXPECT_EQ(status_of("GET /%00 HTTP/1.1\r\n\r\n"), 400);
   EXPECT_EQ(status_of("GET http://host:80/v1/models HTTP/1.1\r\n\r\n"), 200);
   // Two ways to tell the length: a front end and we could disagree about where the request ends.
-  EXPECT_EQ(status_of("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status_of("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            400);
   EXPECT_EQ(status_of("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"), 400);
   EXPECT_EQ(status_of("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), 400);
   EXPECT_EQ(status_of("POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 501);

@@ -22,7 +22,8 @@ using asio::local::stream_protocol;
 
 constexpr std::chrono::milliseconds kTick{100};
 
-// A thousand streams are a thousand descriptors; shells often allow 1,024 although the system would give more.
+// A thousand streams are a thousand descriptors; shells often allow 1,024 although the system would give
+// more.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
@@ -60,10 +61,11 @@ class IoLoop final : public EventLoop {
 
   void adopt(Socket socket, std::string peer) {
     ++num_connections_;
-    asio::post(io_, [this, s = std::make_shared<Socket>(std::move(socket)), peer = std::move(peer)]() mutable {
+    asio::post(io_, [this, s = std::make_shared<Socket>(std::move(socket)),
+                     peer = std::move(peer)]() mutable {
       if (tls_ != nullptr) {
-        start(std::make_shared<Connection<TlsStream>>(TlsStream(std::move(*s), *tls_), *this, config_, handler_,
-                                                      std::move(peer)));
+        start(std::make_shared<Connection<TlsStream>>(TlsStream(std::move(*s), *tls_), *this, config_,
+                                                      handler_, std::move(peer)));
       } else {
         start(std::make_shared<Connection<Socket>>(std::move(*s), *this, config_, handler_, std::move(peer)));
       }
@@ -144,7 +146,8 @@ struct HttpServer::Impl {
 void HttpServer::Impl::load_tls() {
   tls.emplace(asio::ssl::context::tls_server);
   const TlsConfig& c = config.tls;
-  const auto check = [](const boost::system::error_code& ec, const std::string& flag, const std::string& value) {
+  const auto check = [](const boost::system::error_code& ec, const std::string& flag,
+                        const std::string& value) {
     if (ec) throw ConfigError(flag + " " + value + ": " + ec.message());
   };
   boost::system::error_code ec;
@@ -173,10 +176,10 @@ void HttpServer::Impl::listen_tcp() {
   const std::string where = config.host + ":" + std::to_string(config.port);
   boost::system::error_code ec;
   tcp::resolver resolver(io);
-  const auto results =
-      resolver.resolve(config.host, std::to_string(config.port),
-                       tcp::resolver::passive | tcp::resolver::numeric_service, ec);
-  if (ec || results.empty()) throw ConfigError("--host " + config.host + " is no address of this machine: " + ec.message());
+  const auto results = resolver.resolve(config.host, std::to_string(config.port),
+                                        tcp::resolver::passive | tcp::resolver::numeric_service, ec);
+  if (ec || results.empty())
+    throw ConfigError("--host " + config.host + " is no address of this machine: " + ec.message());
   tcp::endpoint endpoint = *results.begin();
   for (const auto& result : results) {
     if (result.endpoint().address().is_v4()) {
@@ -241,8 +244,9 @@ template <typename S>
 void HttpServer::Impl::accepted(S socket, IoLoop& loop) {
   boost::system::error_code ec;
   if (num_connections() >= static_cast<size_t>(config.max_connections)) {
-    const std::string_view busy = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n"
-                                  "connection: close\r\n\r\n";
+    const std::string_view busy =
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n"
+        "connection: close\r\n\r\n";
     socket.non_blocking(true, ec);
     socket.write_some(asio::buffer(busy), ec);
     return;
@@ -279,7 +283,8 @@ HttpServer::HttpServer(const HttpConfig& config, HttpHandler handler)
   raise_descriptor_limit();
   if (config.tls.enabled()) impl_->load_tls();
   for (int i = 0; i < std::max(1, config.io_threads); ++i) {
-    impl_->loops.push_back(std::make_unique<IoLoop>(impl_->config, impl_->handler, impl_->tls ? &*impl_->tls : nullptr));
+    impl_->loops.push_back(
+        std::make_unique<IoLoop>(impl_->config, impl_->handler, impl_->tls ? &*impl_->tls : nullptr));
   }
   if (config.uds.empty()) {
     impl_->listen_tcp();

@@ -1,5 +1,5 @@
-// Sockets, event loops and their threads. run() serves until stop() has let running answers end; the handler is called
-// on the loop of the request's connection.
+// Sockets, event loops and their threads. run() serves until stop() has let running answers end; the handler
+// is called on the loop of the request's connection.
 #pragma once
 
 #include <memory>
@@ -20,12 +20,12 @@ class HttpServer {
   int port() const;             // 0 with a Unix socket
   std::string address() const;  // "http://127.0.0.1:8000", "https://...", "unix:/run/tutti.sock"
 
-  EventLoop& loop();            // the first one
+  EventLoop& loop();  // the first one
 
   // Serves on this thread and config.io_threads - 1 others. Returns after stop().
   void run();
-  // No new connections; running answers may end until `deadline`, then all is closed. Thread-safe; the earliest
-  // deadline of several calls counts.
+  // No new connections; running answers may end until `deadline`, then all is closed. Thread-safe; the
+  // earliest deadline of several calls counts.
   void stop(Deadline deadline);
 
  private:

@@ -264,7 +264,8 @@ TEST_F(HttpServerTest, SeveralLoops) {
   for (int i = 0; i < 8; ++i) {
     clients.emplace_back([&] {
       TestClient client(server->port());
-      for (int k = 0; k < 50; ++k) good += client.get("/" + std::to_string(k)).body == "/" + std::to_string(k) + "|";
+      for (int k = 0; k < 50; ++k)
+        good += client.get("/" + std::to_string(k)).body == "/" + std::to_string(k) + "|";
     });
   }
   for (std::thread& t : clients) t.join();
@@ -306,7 +307,8 @@ TEST_F(HttpServerTest, UnixSocket) {
     ASSERT_EQ(::send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
     std::string answer;
     char bytes[512];
-    for (ssize_t n; (n = ::recv(fd, bytes, sizeof(bytes), 0)) > 0;) answer.append(bytes, static_cast<size_t>(n));
+    for (ssize_t n; (n = ::recv(fd, bytes, sizeof(bytes), 0)) > 0;)
+      answer.append(bytes, static_cast<size_t>(n));
     ::close(fd);
     EXPECT_TRUE(answer.ends_with("/u|")) << answer;
     stop();

@@ -36,7 +36,8 @@ void write_certificate(const std::string& path) {
   X509_gmtime_adj(X509_getm_notAfter(x), 3600);
   X509_set_pubkey(x, key.get());
   X509_NAME* name = X509_get_subject_name(x);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"),
+                             -1, -1, 0);
   X509_set_issuer_name(x, name);
   ASSERT_GT(X509_sign(x, key.get(), EVP_sha256()), 0);
   FILE* file = std::fopen(path.c_str(), "w");
@@ -121,8 +122,8 @@ TEST_F(HttpTls, AnswersAndStreams) {
   EXPECT_TRUE(server->address().starts_with("https://"));
   TlsClient client(server->port());
   ASSERT_TRUE(client.connected());
-  const std::string answers =
-      client.exchange("GET /one HTTP/1.1\r\n\r\nGET /stream HTTP/1.1\r\n\r\nGET /two HTTP/1.1\r\nconnection: close\r\n\r\n");
+  const std::string answers = client.exchange(
+      "GET /one HTTP/1.1\r\n\r\nGET /stream HTTP/1.1\r\n\r\nGET /two HTTP/1.1\r\nconnection: close\r\n\r\n");
   EXPECT_NE(answers.find("/one"), std::string::npos) << answers;
   EXPECT_NE(answers.find("data: 2"), std::string::npos) << answers;
   EXPECT_TRUE(answers.ends_with("/two")) << answers;

@@ -18,10 +18,11 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-const Buckets kFirstTokenBuckets = {.001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,  .75,
+const Buckets kFirstTokenBuckets = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                     1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
-const Buckets kTokenBuckets = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
-const Buckets kRequestBuckets = {.3, .5, .8, 1,  1.5, 2,  2.5, 5,   10,  15,  20,
+const Buckets kTokenBuckets = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                               .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+const Buckets kRequestBuckets = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                  30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kHttpBuckets = {.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300};
 
@@ -42,11 +43,15 @@ double seconds(Clock::time_point begin, Clock::time_point end) {
 
 const char* reason_name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kError: return "error";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kError:
+      return "error";
     case FinishReason::kAbort:
-    case FinishReason::kNone: break;
+    case FinishReason::kNone:
+      break;
   }
   return "abort";
 }
@@ -61,7 +66,9 @@ struct Metrics::Impl {
   using Histogram = prometheus::Histogram;
 
   Impl(const EngineConfig& engine, const std::string& model, std::vector<std::string> prefixes_in)
-      : prefixes(std::move(prefixes_in)), config(engine), labels({{"model_name", model}, {"engine", "0"}}),
+      : prefixes(std::move(prefixes_in)),
+        config(engine),
+        labels({{"model_name", model}, {"engine", "0"}}),
         token_buckets(one_two_five(std::max<int64_t>(1, engine.scheduler.max_model_len))) {
     auto& finished = prometheus::BuildCounter()
                          .Name("request_success_total")
@@ -87,28 +94,34 @@ struct Metrics::Impl {
   std::map<FinishReason, prometheus::Counter*> success;
 
   Histogram& ttft = histogram("time_to_first_token_seconds", "Arrival to first token.", kFirstTokenBuckets);
-  Histogram& itl = histogram("inter_token_latency_seconds", "Time between two tokens of a request.", kTokenBuckets);
-  Histogram& tpot_old = histogram("time_per_output_token_seconds", "Time between two tokens (older name).",
-                                  kTokenBuckets);
+  Histogram& itl =
+      histogram("inter_token_latency_seconds", "Time between two tokens of a request.", kTokenBuckets);
+  Histogram& tpot_old =
+      histogram("time_per_output_token_seconds", "Time between two tokens (older name).", kTokenBuckets);
   Histogram& tpot = histogram("request_time_per_output_token_seconds",
                               "Mean time per token after the first, of a request.", kTokenBuckets);
   Histogram& e2e = histogram("e2e_request_latency_seconds", "Arrival to end.", kRequestBuckets);
   Histogram& queue = histogram("request_queue_time_seconds", "Arrival to first step.", kRequestBuckets);
-  Histogram& inference = histogram("request_inference_time_seconds", "First step to last token.", kRequestBuckets);
-  Histogram& prefill = histogram("request_prefill_time_seconds", "First step to first token.", kRequestBuckets);
+  Histogram& inference =
+      histogram("request_inference_time_seconds", "First step to last token.", kRequestBuckets);
+  Histogram& prefill =
+      histogram("request_prefill_time_seconds", "First step to first token.", kRequestBuckets);
   Histogram& decode = histogram("request_decode_time_seconds", "First token to last token.", kRequestBuckets);
   Histogram& prompt = histogram("request_prompt_tokens", "Tokens of the prompt.", token_buckets);
   Histogram& generation = histogram("request_generation_tokens", "Tokens generated.", token_buckets);
-  Histogram& max_generation = histogram("request_max_num_generation_tokens",
-                                        "The most tokens one of a request's choices may have.", token_buckets);
+  Histogram& max_generation =
+      histogram("request_max_num_generation_tokens", "The most tokens one of a request's choices may have.",
+                token_buckets);
   Histogram& params_n = histogram("request_params_n", "The request's n.", {1, 2, 5, 10, 20});
   Histogram& params_max = histogram("request_params_max_tokens", "The request's max_tokens.", token_buckets);
-  Histogram& iteration = histogram("iteration_tokens_total", "Tokens given out per engine step.",
+  Histogram& iteration = histogram("iteration_tokens_total", "Tokens computed and generated per engine step.",
                                    {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384});
   Histogram& computed = histogram("request_prefill_kv_computed_tokens",
                                   "Prompt tokens computed, prefix cache hits left out.", token_buckets);
-  prometheus::Family<prometheus::Counter>& http_total =
-      prometheus::BuildCounter().Name("http_requests_total").Help("HTTP requests answered.").Register(http_registry);
+  prometheus::Family<prometheus::Counter>& http_total = prometheus::BuildCounter()
+                                                            .Name("http_requests_total")
+                                                            .Help("HTTP requests answered.")
+                                                            .Register(http_registry);
   prometheus::Family<Histogram>& http_time = prometheus::BuildHistogram()
                                                  .Name("http_request_duration_seconds")
                                                  .Help("Arrival of the request to the end of its answer.")
@@ -130,11 +143,13 @@ struct Metrics::Impl {
                            const std::map<std::string, std::string>& more = {}) {
       add(out, MetricType::Gauge, name, help, value, more);
     };
-    const double usage =
-        s.kv_blocks_total > 0 ? static_cast<double>(s.kv_blocks_used) / static_cast<double>(s.kv_blocks_total) : 0.0;
+    const double usage = s.kv_blocks_total > 0
+                             ? static_cast<double>(s.kv_blocks_used) / static_cast<double>(s.kv_blocks_total)
+                             : 0.0;
     gauge("num_requests_running", "Requests in the batch.", s.num_running);
     gauge("num_requests_waiting", "Requests that wait for room.", s.num_waiting);
-    gauge("num_requests_waiting_by_reason", "Requests that wait, by reason.", s.num_waiting, {{"reason", "capacity"}});
+    gauge("num_requests_waiting_by_reason", "Requests that wait, by reason.", s.num_waiting,
+          {{"reason", "capacity"}});
     gauge("num_requests_waiting_by_reason", "", 0, {{"reason", "deferred"}});
     gauge("kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.", usage);
     gauge("gpu_cache_usage_perc", "Share of the KV blocks in use, 0 to 1 (older name).", usage);
@@ -155,7 +170,8 @@ struct Metrics::Impl {
       add(out, MetricType::Counter, name, help, value, more);
     };
     const double cached = static_cast<double>(s.prefix_cache_hits);
-    counter("num_preemptions_total", "Requests that gave their KV blocks back for others.", s.num_preemptions);
+    counter("num_preemptions_total", "Requests that gave their KV blocks back for others.",
+            s.num_preemptions);
     counter("prompt_tokens_total", "Prompt tokens, computed or cached.", s.prompt_tokens);
     counter("prompt_tokens_by_source_total", "Prompt tokens by where they came from.",
             std::max(0.0, static_cast<double>(s.prompt_tokens) - cached), {{"source", "local_compute"}});
@@ -226,7 +242,8 @@ void Metrics::request_finished(const RequestRecord& r) {
   }
 }
 
-void Metrics::http_request(const std::string& method, const std::string& route, int status, double seconds_taken) {
+void Metrics::http_request(const std::string& method, const std::string& route, int status,
+                           double seconds_taken) {
   const std::string group = std::to_string(status / 100) + "xx";
   impl_->http_total.Add({{"handler", route}, {"method", method}, {"status", group}}).Increment();
   impl_->http_time.Add({{"handler", route}, {"method", method}}, kHttpBuckets).Observe(seconds_taken);

@@ -1,5 +1,6 @@
-// What /metrics shows: per-request histograms and HTTP counters that the server records (thread-safe), and the engine's
-// own counters, read when somebody scrapes. Each family appears once under every configured prefix ("tutti:", "vllm:").
+// What /metrics shows: per-request histograms and HTTP counters that the server records (thread-safe), and
+// the engine's own counters, read when somebody scrapes. Each family appears once under every configured
+// prefix ("tutti:", "vllm:").
 #pragma once
 
 #include <functional>
@@ -16,7 +17,7 @@ namespace tutti {
 // One finished request of the engine, in instants of its life.
 struct RequestRecord {
   Clock::time_point arrival{};
-  Clock::time_point started{};      // first step scheduled; the epoch when it never was
+  Clock::time_point started{};  // first step scheduled; the epoch when it never was
   Clock::time_point first_token{};
   Clock::time_point last_token{};
   Clock::time_point end{};
@@ -39,7 +40,8 @@ class Metrics {
   void request_finished(const RequestRecord& record);
   void http_request(const std::string& method, const std::string& route, int status, double seconds);
 
-  // Further text in Prometheus' exposition format, for what other modules know (ranks, links). Before the first scrape.
+  // Further text in Prometheus' exposition format, for what other modules know (ranks, links). Before the
+  // first scrape.
   void add_source(std::function<std::string()> source);
 
   std::string render(const EngineStats& stats) const;

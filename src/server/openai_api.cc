@@ -1,19 +1,18 @@
 #include "server/openai_api.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <charconv>
 #include <ctime>
 #include <utility>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "server/field_reader.h"
 #include "server/generation.h"
 #include "server/openai_response.h"
+#include "server/random_id.h"
 
 namespace tutti {
 namespace {
@@ -21,18 +20,11 @@ namespace {
 // Bodies up to this size are parsed and tokenised on the event loop: about a millisecond at most.
 constexpr size_t kInlineBytes = 16 * 1024;
 
-std::string random_hex() {
-  unsigned char bytes[16];
-  CHECK_EQ(getrandom(bytes, sizeof(bytes), 0), static_cast<ssize_t>(sizeof(bytes)));
-  std::string out;
-  for (const unsigned char b : bytes) out += fmt::format("{:02x}", b);
-  return out;
-}
-
 // Other types are refused so that a web page cannot post here from a browser without asking (CORS).
 void require_json(const HttpRequest& request) {
   const std::string* type = request.header("content-type");
-  if (type != nullptr && (type->starts_with("application/json") || type->find("+json") != std::string::npos)) return;
+  if (type != nullptr && (type->starts_with("application/json") || type->find("+json") != std::string::npos))
+    return;
   throw InvalidRequest("the body must be JSON: send `Content-Type: application/json`", "", 415);
 }
 
@@ -60,7 +52,10 @@ struct OpenAiApi::Prepared {
 };
 
 OpenAiApi::OpenAiApi(const ApiContext& context, Background& background)
-    : context_(context), background_(background), prompts_(context), created_(static_cast<int64_t>(std::time(nullptr))) {}
+    : context_(context),
+      background_(background),
+      prompts_(context),
+      created_(static_cast<int64_t>(std::time(nullptr))) {}
 
 void OpenAiApi::add_routes(Router& router) {
   router.add("POST", "/v1/completions", [this](const Exchange& e) { generate(e, false); });
@@ -85,7 +80,7 @@ void OpenAiApi::run_sized(const Exchange& exchange, std::function<std::function<
     work()();
     return;
   }
-  background_.post([exchange, work = std::move(work)] {
+  const bool taken = background_.post([exchange, work = std::move(work)] {
     std::function<void()> done;
     try {
       done = work();
@@ -97,6 +92,7 @@ void OpenAiApi::run_sized(const Exchange& exchange, std::function<std::function<
     }
     exchange->loop().post(std::move(done));
   });
+  if (!taken) exchange->respond(error_response(503, "too many large requests at once: try again later"));
 }
 
 void OpenAiApi::generate(const Exchange& exchange, bool chat) {
@@ -114,7 +110,8 @@ OpenAiApi::Prepared OpenAiApi::prepare(const std::string& body, bool chat) const
                    : parse_completion_request(json, context_.config, context_.model);
   check_model(p.request.model);
   p.prompts = prompts_.build(&p.request);
-  for (const PreparedPrompt& prompt : p.prompts) p.max_tokens.push_back(prompts_.max_tokens(p.request, prompt));
+  for (const PreparedPrompt& prompt : p.prompts)
+    p.max_tokens.push_back(prompts_.max_tokens(p.request, prompt));
   return p;
 }
 
@@ -132,9 +129,8 @@ void OpenAiApi::start(const Exchange& exchange, Prepared prepared) const {
                 prepared.prompts.size(), prepared.request.n, prepared.prompts.front().token_ids.size(),
                 dump_json(limit < 0 ? text : text.substr(0, static_cast<size_t>(limit))));
     }
-    const auto generation =
-        std::make_shared<Generation>(context_, exchange, std::move(prepared.request), std::move(prepared.prompts),
-                                     full_id, deadline);
+    const auto generation = std::make_shared<Generation>(context_, exchange, std::move(prepared.request),
+                                                         std::move(prepared.prompts), full_id, deadline);
     generation->start(prepared.max_tokens);
   } catch (const InvalidRequest& e) {
     exchange->respond(error_response(e.http_status(), e.what(), e.param()));
@@ -144,13 +140,14 @@ void OpenAiApi::start(const Exchange& exchange, Prepared prepared) const {
 std::string OpenAiApi::request_id(const HttpRequest& request, const ApiRequest& api) const {
   if (!api.request_id.empty()) return api.request_id;
   const std::string* header = request.header("x-request-id");
-  return header != nullptr && valid_request_id(*header) ? *header : random_hex();
+  return header != nullptr && valid_request_id(*header) ? *header : random_id();
 }
 
 void OpenAiApi::check_model(const std::string& model) const {
   const auto& names = context_.model.served_names;
   if (model.empty() || std::find(names.begin(), names.end(), model) != names.end()) return;
-  throw InvalidRequest("The model `" + model + "` does not exist; this server has `" + names.front() + "`", "model", 404);
+  throw InvalidRequest("The model `" + model + "` does not exist; this server has `" + names.front() + "`",
+                       "model", 404);
 }
 
 Json OpenAiApi::model_card(const std::string& name) const {

@@ -1,5 +1,6 @@
-// The routes of the OpenAI API and those beside it: completions, chat completions, models, tokenize, detokenize. Each
-// handler runs on its connection's loop; what is slow for large bodies runs in the background and comes back.
+// The routes of the OpenAI API and those beside it: completions, chat completions, models, tokenize,
+// detokenize. Each handler runs on its connection's loop; what is slow for large bodies runs in the
+// background and comes back.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,6 @@ class OpenAiApi {
   // All outlive this object, and this object the event loops.
   OpenAiApi(const ApiContext& context, Background& background);
   void add_routes(Router& router);
-
 
  private:
   struct Prepared;

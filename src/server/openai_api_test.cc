@@ -94,10 +94,13 @@ TEST(OpenAiApi, ChatWithoutALimitTakesTheRestOfTheContext) {
 
 TEST(OpenAiApi, StreamedChat) {
   TestServer server;
-  const auto events = server.post("/v1/chat/completions", chat({{"max_tokens", 5}, {"stream", true},
-                                                               {"stream_options", {{"include_usage", true},
-                                                                                   {"continuous_usage_stats", true}}}}))
-                          .events();
+  const auto events =
+      server
+          .post("/v1/chat/completions",
+                chat({{"max_tokens", 5},
+                      {"stream", true},
+                      {"stream_options", {{"include_usage", true}, {"continuous_usage_stats", true}}}}))
+          .events();
   ASSERT_GE(events.size(), 4u);
   const Json first = parse_json(events[0], "event");
   EXPECT_EQ(first["object"], "chat.completion.chunk");
@@ -131,7 +134,8 @@ TEST(OpenAiApi, StopStringsEndTheSequenceAndTheCountIsRight) {
   EXPECT_EQ(body["choices"][0]["text"], "hello world hell");
   EXPECT_TRUE(eventually([&] { return server.engine().stats().num_running == 0; }));
   const std::string metrics = server.get("/metrics").body;
-  EXPECT_NE(metrics.find("finished_reason=\"stop\",model_name=\"test-model\"} 3"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("finished_reason=\"stop\",model_name=\"test-model\"} 3"), std::string::npos)
+      << metrics;
 }
 
 TEST(OpenAiApi, StopTokens) {
@@ -148,8 +152,10 @@ TEST(OpenAiApi, StopTokens) {
   body = server.post("/v1/completions", completion({{"stop_token_ids", {'b'}}})).json();
   EXPECT_EQ(body["choices"][0]["text"], "a");
   EXPECT_EQ(body["choices"][0]["stop_reason"], 'b');
-  body = server.post("/v1/completions", completion({{"ignore_eos", true}, {"max_tokens", 5},
-                                                    {"skip_special_tokens", false}})).json();
+  body = server
+             .post("/v1/completions",
+                   completion({{"ignore_eos", true}, {"max_tokens", 5}, {"skip_special_tokens", false}}))
+             .json();
   EXPECT_EQ(body["choices"][0]["text"], "abc<eos>e");
 }
 
@@ -168,8 +174,11 @@ TEST(OpenAiApi, ManyPromptsTimesN) {
   }
   EXPECT_EQ(body["usage"]["prompt_tokens"], 2 + 3 + 2);
   EXPECT_EQ(body["usage"]["completion_tokens"], 18);
-  const auto events = server.post("/v1/completions", completion({{"prompt", prompts}, {"n", 2}, {"max_tokens", 3},
-                                                                 {"stream", true}})).events();
+  const auto events =
+      server
+          .post("/v1/completions",
+                completion({{"prompt", prompts}, {"n", 2}, {"max_tokens", 3}, {"stream", true}}))
+          .events();
   std::map<int, std::string> texts;
   for (size_t i = 0; i + 1 < events.size(); ++i) {
     const Json choice = parse_json(events[i], "event")["choices"][0];
@@ -187,15 +196,21 @@ TEST(OpenAiApi, Logprobs) {
   EXPECT_EQ(logprobs["token_logprobs"], Json({-0.5, -0.5}));
   EXPECT_EQ(logprobs["text_offset"], Json({0, 1}));
   EXPECT_EQ(logprobs["top_logprobs"][0], Json({{"h", -0.5}, {"i", -1.0}}));
-  body = server.post("/v1/chat/completions", chat({{"max_tokens", 1}, {"logprobs", true}, {"top_logprobs", 2}})).json();
+  body =
+      server.post("/v1/chat/completions", chat({{"max_tokens", 1}, {"logprobs", true}, {"top_logprobs", 2}}))
+          .json();
   const Json& entry = body["choices"][0]["logprobs"]["content"][0];
   EXPECT_EQ(entry["token"], "h");
   EXPECT_EQ(entry["bytes"], Json({104}));
   EXPECT_EQ(entry["top_logprobs"].size(), 2u);
-  body = server.post("/v1/completions", completion({{"max_tokens", 1}, {"logprobs", 0},
-                                                    {"return_tokens_as_token_ids", true}})).json();
+  body = server
+             .post("/v1/completions",
+                   completion({{"max_tokens", 1}, {"logprobs", 0}, {"return_tokens_as_token_ids", true}}))
+             .json();
   EXPECT_EQ(body["choices"][0]["logprobs"]["tokens"][0], "token_id:104");
-  const auto events = server.post("/v1/completions", completion({{"max_tokens", 4}, {"logprobs", 1}, {"stream", true}})).events();
+  const auto events =
+      server.post("/v1/completions", completion({{"max_tokens", 4}, {"logprobs", 1}, {"stream", true}}))
+          .events();
   Json offsets = Json::array();
   for (size_t i = 0; i + 1 < events.size(); ++i) {
     const Json l = parse_json(events[i], "event")["choices"][0]["logprobs"];
@@ -206,13 +221,15 @@ TEST(OpenAiApi, Logprobs) {
 
 TEST(OpenAiApi, EchoAndPromptLogprobs) {
   TestServer server;
-  Json body = server.post("/v1/completions", completion({{"echo", true}, {"max_tokens", 2}, {"logprobs", 1}})).json();
+  Json body =
+      server.post("/v1/completions", completion({{"echo", true}, {"max_tokens", 2}, {"logprobs", 1}})).json();
   EXPECT_EQ(body["choices"][0]["text"], "sayhe");
   const Json& logprobs = body["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"], Json({"<bos>", "s", "a", "y", "h", "e"}));
   EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
   EXPECT_EQ(logprobs["token_logprobs"][3], -0.5);
-  body = server.post("/v1/completions", completion({{"echo", true}, {"max_tokens", 0}, {"logprobs", 1}})).json();
+  body =
+      server.post("/v1/completions", completion({{"echo", true}, {"max_tokens", 0}, {"logprobs", 1}})).json();
   EXPECT_EQ(body["choices"][0]["text"], "say");
   EXPECT_EQ(body["choices"][0]["logprobs"]["tokens"].size(), 4u);
   EXPECT_EQ(body["usage"]["completion_tokens"], 0);
@@ -221,7 +238,9 @@ TEST(OpenAiApi, EchoAndPromptLogprobs) {
   ASSERT_EQ(prompt.size(), 4u);
   EXPECT_TRUE(prompt[0].is_null());
   EXPECT_EQ(prompt[1]["115"]["decoded_token"], "s");
-  const auto events = server.post("/v1/completions", completion({{"echo", true}, {"max_tokens", 1}, {"stream", true}})).events();
+  const auto events =
+      server.post("/v1/completions", completion({{"echo", true}, {"max_tokens", 1}, {"stream", true}}))
+          .events();
   EXPECT_EQ(parse_json(events[0], "event")["choices"][0]["text"], "say");
 }
 
@@ -232,16 +251,23 @@ TEST(OpenAiApi, TruncationAndLengthErrors) {
   EXPECT_EQ(error["param"], "prompt");
   EXPECT_EQ(error["code"], 400);
   EXPECT_NE(error["message"].get<std::string>().find("maximum context length is 50"), std::string::npos);
-  Json body = server.post("/v1/completions", completion({{"prompt", long_prompt}, {"truncate_prompt_tokens", 8}, {"echo", true},
-                                                         {"max_tokens", 1}})).json();
+  Json body = server
+                  .post("/v1/completions", completion({{"prompt", long_prompt},
+                                                       {"truncate_prompt_tokens", 8},
+                                                       {"echo", true},
+                                                       {"max_tokens", 1}}))
+                  .json();
   EXPECT_EQ(body["usage"]["prompt_tokens"], 8);
   EXPECT_EQ(body["choices"][0]["text"], "pppppppph");
-  body = server.post("/v1/completions", completion({{"prompt", long_prompt}, {"truncate_prompt_tokens", -1},
-                                                    {"max_tokens", 10}})).json();
+  body = server
+             .post("/v1/completions",
+                   completion({{"prompt", long_prompt}, {"truncate_prompt_tokens", -1}, {"max_tokens", 10}}))
+             .json();
   EXPECT_EQ(body["usage"]["total_tokens"], 50);
   error = server.post("/v1/completions", completion({{"max_tokens", 47}})).json()["error"];
   EXPECT_EQ(error["param"], "max_tokens");
-  error = server.post("/v1/completions", completion({{"prompt", std::string(1'000'000, 'p')}})).json()["error"];
+  error =
+      server.post("/v1/completions", completion({{"prompt", std::string(1'000'000, 'p')}})).json()["error"];
   EXPECT_EQ(error["code"], 400);
 }
 
@@ -261,7 +287,9 @@ TEST(OpenAiApi, ErrorShapes) {
   TestClient client(server.port());
   client.send("POST /v1/completions HTTP/1.1\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\n{}");
   EXPECT_EQ(client.read_response().status, 415);
-  EXPECT_EQ(server.post("/v1/completions", completion({{"model", "alias"}, {"max_tokens", 1}})).json()["model"], "alias");
+  EXPECT_EQ(
+      server.post("/v1/completions", completion({{"model", "alias"}, {"max_tokens", 1}})).json()["model"],
+      "alias");
 }
 
 TEST(OpenAiApi, ModelsTokenizeDetokenizeVersion) {
@@ -302,18 +330,53 @@ TEST(OpenAiApi, StreamIntervalMergesTokens) {
   options.config.stream_interval = 5;
   TestServer server(options);
   server.executor().step_delay_us = 2000;
-  const auto events = server.post("/v1/completions", completion({{"max_tokens", 16}, {"stream", true}})).events();
+  const auto events =
+      server.post("/v1/completions", completion({{"max_tokens", 16}, {"stream", true}})).events();
   // 1 + 5 + 5 + 5, and [DONE]
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(parse_json(events[0], "event")["choices"][0]["text"], "h");
   EXPECT_EQ(parse_json(events[1], "event")["choices"][0]["text"], "ello ");
 }
 
+TEST(OpenAiApi, ToolCalls) {
+  TestServer::Options options;
+  options.config.enable_auto_tool_choice = true;
+  options.config.tool_call_parser = "hermes";
+  options.rule = [](const std::vector<int32_t>&, int64_t index) -> int32_t {
+    const std::string text = "Hm <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>";
+    return index < static_cast<int64_t>(text.size()) ? text[static_cast<size_t>(index)] : ByteTokenizer::kEos;
+  };
+  TestServer server(options);
+  const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  const Json choice = server.post("/v1/chat/completions", chat({{"tools", tools}})).json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "Hm ");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"],
+            Json({{"name", "f"}, {"arguments", "{\"x\":1}"}}));
+  const auto events =
+      server.post("/v1/chat/completions", chat({{"tools", tools}, {"stream", true}})).events();
+  std::string content;
+  Json calls = Json::array();
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const Json delta = parse_json(events[i], "event")["choices"][0]["delta"];
+    content += delta.value("content", "");
+    if (delta.contains("tool_calls"))
+      calls.insert(calls.end(), delta["tool_calls"].begin(), delta["tool_calls"].end());
+  }
+  EXPECT_EQ(content, "Hm ");
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0]["index"], 0);
+  EXPECT_EQ(calls[0]["function"]["name"], "f");
+}
+
 TEST(OpenAiApi, ChatContinuesTheFinalMessage) {
   TestServer::Options options;
   options.rule = [](const std::vector<int32_t>& prompt, int64_t) { return prompt.back(); };
   TestServer server(options);
-  Json body = chat({{"add_generation_prompt", false}, {"continue_final_message", true}, {"max_tokens", 2}, {"echo", true}});
+  Json body = chat({{"add_generation_prompt", false},
+                    {"continue_final_message", true},
+                    {"max_tokens", 2},
+                    {"echo", true}});
   body["messages"].push_back({{"role", "assistant"}, {"content", "The answer is X"}});
   const Json answer = server.post("/v1/chat/completions", body).json();
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "The answer is XXX");

@@ -13,14 +13,22 @@ double finite(float logprob) { return std::isfinite(logprob) ? logprob : -9999.0
 
 const char* error_type(int status) {
   switch (status) {
-    case 401: return "AuthenticationError";
-    case 404: return "NotFoundError";
-    case 405: return "MethodNotAllowedError";
-    case 429: return "RateLimitError";
-    case 500: return "InternalServerError";
-    case 503: return "ServiceUnavailableError";
-    case 504: return "TimeoutError";
-    default: return "BadRequestError";
+    case 401:
+      return "AuthenticationError";
+    case 404:
+      return "NotFoundError";
+    case 405:
+      return "MethodNotAllowedError";
+    case 429:
+      return "RateLimitError";
+    case 500:
+      return "InternalServerError";
+    case 503:
+      return "ServiceUnavailableError";
+    case 504:
+      return "TimeoutError";
+    default:
+      return "BadRequestError";
   }
 }
 
@@ -45,12 +53,23 @@ void append_json_string(std::string* out, std::string_view text) {
     out->append(text.substr(plain, i - plain));
     plain = i + 1;
     switch (c) {
-      case '"': *out += "\\\""; break;
-      case '\\': *out += "\\\\"; break;
-      case '\n': *out += "\\n"; break;
-      case '\r': *out += "\\r"; break;
-      case '\t': *out += "\\t"; break;
-      default: fmt::format_to(std::back_inserter(*out), "\\u{:04x}", c);
+      case '"':
+        *out += "\\\"";
+        break;
+      case '\\':
+        *out += "\\\\";
+        break;
+      case '\n':
+        *out += "\\n";
+        break;
+      case '\r':
+        *out += "\\r";
+        break;
+      case '\t':
+        *out += "\\t";
+        break;
+      default:
+        fmt::format_to(std::back_inserter(*out), "\\u{:04x}", c);
     }
   }
   out->append(text.substr(plain));
@@ -112,8 +131,8 @@ Json LogprobWriter::chat(const std::vector<TokenLogprobs>& tokens, int num_top) 
   return {{"content", std::move(content)}};
 }
 
-Json LogprobWriter::completion(const std::vector<int32_t>& ids, const std::vector<TokenLogprobs>& tokens, int num_top,
-                               int64_t* offset) const {
+Json LogprobWriter::completion(const std::vector<int32_t>& ids, const std::vector<TokenLogprobs>& tokens,
+                               int num_top, int64_t* offset) const {
   Json out = {{"text_offset", Json::array()},
               {"token_logprobs", Json::array()},
               {"tokens", Json::array()},
@@ -132,7 +151,8 @@ Json LogprobWriter::completion(const std::vector<int32_t>& ids, const std::vecto
     out["token_logprobs"].push_back(finite(given[0].logprob));
     // The chosen token is shown even when it is not among the best.
     Json top = Json::object();
-    for (size_t k = 1; k <= num_shown(given, num_top); ++k) top[text(given[k].token_id)] = finite(given[k].logprob);
+    for (size_t k = 1; k <= num_shown(given, num_top); ++k)
+      top[text(given[k].token_id)] = finite(given[k].logprob);
     top[token] = finite(given[0].logprob);
     out["top_logprobs"].push_back(std::move(top));
   }
@@ -148,8 +168,9 @@ Json LogprobWriter::prompt(const std::vector<TokenLogprobs>& tokens) const {
     }
     Json entry = Json::object();
     for (const TokenLogprob& t : token) {
-      entry[std::to_string(t.token_id)] = {
-          {"logprob", finite(t.logprob)}, {"rank", t.rank}, {"decoded_token", tokenizer_.decode({t.token_id}, false)}};
+      entry[std::to_string(t.token_id)] = {{"logprob", finite(t.logprob)},
+                                           {"rank", t.rank},
+                                           {"decoded_token", tokenizer_.decode({t.token_id}, false)}};
     }
     out.push_back(std::move(entry));
   }

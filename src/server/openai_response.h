@@ -1,5 +1,5 @@
-// The JSON of answers. Streamed events are put together as text, since one is made for nearly every token; what is made
-// once a request goes through Json.
+// The JSON of answers. Streamed events are put together as text, since one is made for nearly every token;
+// what is made once a request goes through Json.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +37,11 @@ class LogprobWriter {
   LogprobWriter(const Tokenizer& tokenizer, bool as_ids) : tokenizer_(tokenizer), as_ids_(as_ids) {}
 
   std::string text(int32_t token_id) const;
-  // {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}, `num_top` alternatives a token, -1 = all given.
+  // {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}, `num_top` alternatives a token, -1 = all
+  // given.
   Json chat(const std::vector<TokenLogprobs>& tokens, int num_top) const;
-  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}. An empty entry is a token without any (the first of a
-  // prompt), named in `ids`. `offset` counts characters and goes on from one call to the next.
+  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}. An empty entry is a token without any (the
+  // first of a prompt), named in `ids`. `offset` counts characters and goes on from one call to the next.
   Json completion(const std::vector<int32_t>& ids, const std::vector<TokenLogprobs>& tokens, int num_top,
                   int64_t* offset) const;
   // [null, {"17": {"logprob", "rank", "decoded_token"}}, ...]

@@ -51,7 +51,8 @@ std::vector<std::pair<int32_t, float>> read_logit_bias(const FieldReader& fields
   const Json* bias = fields.object("logit_bias");
   if (bias == nullptr) return out;
   for (const auto& [key, value] : bias->items()) {
-    const bool digits = !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
+    const bool digits =
+        !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
     const int64_t id = digits ? std::stoll(key) : -1;
     if (id < 0 || id >= vocab_size) {
       throw InvalidRequest(fmt::format("`logit_bias` has the key {}, which is no token id from 0 to {}",
@@ -59,7 +60,8 @@ std::vector<std::pair<int32_t, float>> read_logit_bias(const FieldReader& fields
                            "logit_bias");
     }
     if (!value.is_number()) fields.fail("logit_bias", "an object of token ids and numbers", value);
-    out.emplace_back(static_cast<int32_t>(id), static_cast<float>(std::clamp(value.get<double>(), -100.0, 100.0)));
+    out.emplace_back(static_cast<int32_t>(id),
+                     static_cast<float>(std::clamp(value.get<double>(), -100.0, 100.0)));
   }
   return out;
 }
@@ -78,7 +80,8 @@ SamplingParams read_sampling(const FieldReader& fields, const ModelInfo& model) 
   s.presence_penalty = fields.number("presence_penalty", -2.0, 2.0).value_or(0.0);
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  if (const auto seed = fields.integer("seed", kMin, kMax); seed && *seed != -1) s.seed = static_cast<uint64_t>(*seed);
+  if (const auto seed = fields.integer("seed", kMin, kMax); seed && *seed != -1)
+    s.seed = static_cast<uint64_t>(*seed);
   s.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, kMaxInt32).value_or(0));
   s.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   s.stop_token_ids = fields.token_ids("stop_token_ids", model.vocab_size);
@@ -119,7 +122,8 @@ int32_t engine_logprobs(const std::optional<int>& count) {
 void read_stream(const FieldReader& fields, const ServerConfig& config, ApiRequest* r) {
   r->stream = fields.boolean("stream").value_or(false);
   if (const Json* options = fields.object("stream_options")) {
-    if (!r->stream) throw InvalidRequest("`stream_options` may only be given with `stream` true", "stream_options");
+    if (!r->stream)
+      throw InvalidRequest("`stream_options` may only be given with `stream` true", "stream_options");
     const FieldReader reader(*options, "stream_options.");
     r->include_usage = reader.boolean("include_usage").value_or(false);
     r->continuous_usage = r->include_usage && reader.boolean("continuous_usage_stats").value_or(false);
@@ -144,7 +148,8 @@ ApiRequest read_common(const FieldReader& fields, const ServerConfig& config, co
   r.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   r.truncate_prompt_tokens = fields.integer("truncate_prompt_tokens", -1, kMaxInt32);
   if (r.truncate_prompt_tokens == 0) {
-    throw InvalidRequest("`truncate_prompt_tokens` must be positive, or -1 for what fits", "truncate_prompt_tokens");
+    throw InvalidRequest("`truncate_prompt_tokens` must be positive, or -1 for what fits",
+                         "truncate_prompt_tokens");
   }
   r.prompt_logprobs = read_logprobs(fields, "prompt_logprobs", config);
   if (r.prompt_logprobs && r.stream) {
@@ -185,9 +190,9 @@ std::vector<PromptInput> read_prompts(const FieldReader& fields, int64_t vocab_s
 
 void check_tokens(const ApiRequest& r, const char* name) {
   if (r.max_tokens && r.sampling.min_tokens > *r.max_tokens) {
-    throw InvalidRequest(fmt::format("`min_tokens` ({}) is larger than `{}` ({})", r.sampling.min_tokens, name,
-                                     *r.max_tokens),
-                         "min_tokens");
+    throw InvalidRequest(
+        fmt::format("`min_tokens` ({}) is larger than `{}` ({})", r.sampling.min_tokens, name, *r.max_tokens),
+        "min_tokens");
   }
 }
 
@@ -204,9 +209,11 @@ ApiRequest parse_completion_request(const Json& body, const ServerConfig& config
   }
   r.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   // null is "what is left of the context"; left out is the API's own default.
-  r.max_tokens = fields.has("max_tokens") ? fields.integer("max_tokens", 0, kMaxInt32) : std::optional<int64_t>(16);
+  r.max_tokens =
+      fields.has("max_tokens") ? fields.integer("max_tokens", 0, kMaxInt32) : std::optional<int64_t>(16);
   if (r.max_tokens == 0) {
-    if (!r.echo) throw InvalidRequest("`max_tokens` must be at least 1 (0 is for `echo` alone)", "max_tokens");
+    if (!r.echo)
+      throw InvalidRequest("`max_tokens` must be at least 1 (0 is for `echo` alone)", "max_tokens");
     r.echo_only = true;
     r.max_tokens = 1;
   }
@@ -242,7 +249,8 @@ ApiRequest parse_chat_request(const Json& body, const ServerConfig& config, cons
 }
 
 bool valid_request_id(std::string_view id) {
-  return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  return !id.empty() && id.size() <= 128 &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
 }
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
-// The requests of the OpenAI API as this server understands them, with every default filled in. Parsing needs neither
-// the engine nor the tokenizer: it is a pure function of the body, the server's settings and the model's facts, and is
-// safe on any bytes.
+// The requests of the OpenAI API as this server understands them, with every default filled in. Parsing needs
+// neither the engine nor the tokenizer: it is a pure function of the body, the server's settings and the
+// model's facts, and is safe on any bytes.
 #pragma once
 
 #include <chrono>
@@ -22,26 +22,28 @@ using PromptInput = std::variant<std::string, std::vector<int32_t>>;
 // What the chat template needs.
 struct ChatPrompt {
   Json messages = Json::array();
-  Json tools;                             // null = none
-  Json documents;                         // null = none
+  Json tools;      // null = none
+  Json documents;  // null = none
   Json template_kwargs = Json::object();
   std::optional<std::string> chat_template;
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  std::string last_content;               // of the last message, for `echo`
+  bool parse_tool_calls = false;  // tool_choice "auto": the answer may call tools
+  bool parallel_tool_calls = true;
+  std::string last_content;  // of the last message, for `echo`
 };
 
 struct ApiRequest {
-  std::string model;                      // as asked for; "" = the served one
-  std::vector<PromptInput> prompts;       // of a completion
-  std::optional<ChatPrompt> chat;         // of a chat completion
+  std::string model;                 // as asked for; "" = the served one
+  std::vector<PromptInput> prompts;  // of a completion
+  std::optional<ChatPrompt> chat;    // of a chat completion
   int n = 1;
   bool stream = false;
-  bool include_usage = false;             // stream_options
+  bool include_usage = false;  // stream_options
   bool continuous_usage = false;
 
-  SamplingParams sampling;                // max_tokens, bad_words and min_tokens' ceiling are set once the prompt is known
-  std::optional<int64_t> max_tokens;      // nothing = what is left of the context
+  SamplingParams sampling;  // max_tokens, bad_words and min_tokens' ceiling are set once the prompt is known
+  std::optional<int64_t> max_tokens;  // nothing = what is left of the context
   std::vector<std::string> stop;
   std::vector<std::string> bad_words;
   bool include_stop_str_in_output = false;
@@ -49,23 +51,24 @@ struct ApiRequest {
   bool add_special_tokens = true;
   std::optional<int64_t> truncate_prompt_tokens;  // keep the last ones; -1 = what fits
 
-  std::optional<int> logprobs;            // alternatives to show per token
+  std::optional<int> logprobs;  // alternatives to show per token
   std::optional<int> prompt_logprobs;
   bool echo = false;
-  bool echo_only = false;                 // max_tokens 0 with echo: nothing is generated
+  bool echo_only = false;  // max_tokens 0 with echo: nothing is generated
   bool return_token_ids = false;
-  bool tokens_as_ids = false;             // "token_id:17" in logprobs
+  bool tokens_as_ids = false;  // "token_id:17" in logprobs
 
   int32_t priority = 0;
   std::string cache_salt;
-  std::string request_id;                 // "" = to be made up
+  std::string request_id;  // "" = to be made up
 };
 
 // Throw InvalidRequest naming the field. `body` is the parsed JSON of the request.
 ApiRequest parse_completion_request(const Json& body, const ServerConfig& config, const ModelInfo& model);
 ApiRequest parse_chat_request(const Json& body, const ServerConfig& config, const ModelInfo& model);
 
-// The body of a request as JSON: an object, not too deep, no object with very many keys. Throws InvalidRequest.
+// The body of a request as JSON: an object, not too deep, no object with very many keys. Throws
+// InvalidRequest.
 Json parse_request_body(std::string_view body);
 
 // A message list as templates expect it: content parts joined to text, tool call arguments as objects.

@@ -14,10 +14,12 @@ class OpenAiTypes : public ::testing::Test {
     model.max_model_len = 1000;
     model.vocab_size = 260;
   }
-  ApiRequest completion(const std::string& body) { return parse_completion_request(parse_request_body(body), config, model); }
+  ApiRequest completion(const std::string& body) {
+    return parse_completion_request(parse_request_body(body), config, model);
+  }
   ApiRequest chat(const std::string& fields) {
-    return parse_chat_request(parse_request_body(R"({"messages":[{"role":"user","content":"hi"}],)" + fields + "}"), config,
-                              model);
+    return parse_chat_request(
+        parse_request_body(R"({"messages":[{"role":"user","content":"hi"}],)" + fields + "}"), config, model);
   }
   // The field that the error names; "" when there is none, "accepted" when the request is fine.
   std::string completion_error(const std::string& fields) {
@@ -65,7 +67,8 @@ TEST_F(OpenAiTypes, DefaultsOfAChat) {
 
 TEST_F(OpenAiTypes, TheModelsSamplingDefaultsComeBeforeTheApis) {
   model.defaults = GenerationDefaults::from_json(
-      Json::parse(R"({"temperature":0.6,"top_p":0.9,"top_k":20,"min_p":0.1,"repetition_penalty":1.1,"max_new_tokens":64})"),
+      Json::parse(
+          R"({"temperature":0.6,"top_p":0.9,"top_k":20,"min_p":0.1,"repetition_penalty":1.1,"max_new_tokens":64})"),
       "generation_config.json");
   SamplingParams s = completion(R"({"prompt":"hi"})").sampling;
   EXPECT_EQ(s.temperature, 0.6);
@@ -74,8 +77,13 @@ TEST_F(OpenAiTypes, TheModelsSamplingDefaultsComeBeforeTheApis) {
   EXPECT_EQ(s.min_p, 0.1);
   EXPECT_EQ(s.repetition_penalty, 1.1);
   EXPECT_EQ(model.defaults.max_tokens, 64);
-  s = completion(R"({"prompt":"hi","temperature":0,"top_p":1,"top_k":-1,"min_p":0,"repetition_penalty":1})").sampling;
-  EXPECT_EQ(s, [] { SamplingParams greedy; greedy.temperature = 0; return greedy; }());
+  s = completion(R"({"prompt":"hi","temperature":0,"top_p":1,"top_k":-1,"min_p":0,"repetition_penalty":1})")
+          .sampling;
+  EXPECT_EQ(s, [] {
+    SamplingParams greedy;
+    greedy.temperature = 0;
+    return greedy;
+  }());
   EXPECT_THROW(GenerationDefaults::from_json(Json::parse(R"({"top_p":"x"})"), "file"), ConfigError);
 }
 
@@ -122,41 +130,67 @@ TEST_F(OpenAiTypes, PromptsInAllForms) {
   EXPECT_EQ(std::get<Ids>(lists.prompts.at(1)), (Ids{2, 3}));
   const ApiRequest mixed = completion(R"({"prompt":["a",[2,3]]})");
   EXPECT_EQ(mixed.prompts.size(), 2u);
-  for (const char* bad : {R"({"prompt":[]})", R"({"prompt":[1,"a"]})", R"({"prompt":[260]})", R"({"prompt":[-1]})",
-                          R"({"prompt":[1.5]})", R"({"prompt":5})", R"({"prompt":null})", R"({})", R"({"prompt":[[]]})"}) {
+  for (const char* bad :
+       {R"({"prompt":[]})", R"({"prompt":[1,"a"]})", R"({"prompt":[260]})", R"({"prompt":[-1]})",
+        R"({"prompt":[1.5]})", R"({"prompt":5})", R"({"prompt":null})", R"({})", R"({"prompt":[[]]})"}) {
     EXPECT_THROW(completion(bad), InvalidRequest) << bad;
   }
 }
 
 TEST_F(OpenAiTypes, ErrorsNameTheField) {
   const std::vector<std::pair<const char*, const char*>> cases = {
-      {R"("temperature":-1)", "temperature"}, {R"("temperature":"hot")", "temperature"},
-      {R"("temperature":1e999)", ""},         {R"("top_p":0)", "top_p"},
-      {R"("top_p":1.1)", "top_p"},            {R"("top_k":-2)", "top_k"},
-      {R"("top_k":1.5)", "top_k"},            {R"("min_p":2)", "min_p"},
-      {R"("presence_penalty":3)", "presence_penalty"}, {R"("frequency_penalty":-3)", "frequency_penalty"},
-      {R"("repetition_penalty":0)", "repetition_penalty"}, {R"("seed":"x")", "seed"},
-      {R"("seed":18446744073709551615)", "seed"}, {R"("n":0)", "n"}, {R"("n":129)", "n"},
-      {R"("max_tokens":0)", "max_tokens"},    {R"("max_tokens":-1)", "max_tokens"},
-      {R"("min_tokens":17)", "min_tokens"},   {R"("logprobs":21)", "logprobs"},
-      {R"("logprobs":-1)", "logprobs"},       {R"("logprobs":true)", "logprobs"},
-      {R"("prompt_logprobs":21)", "prompt_logprobs"}, {R"("stop":[""])", "stop"}, {R"("stop":5)", "stop"},
-      {R"("stop_token_ids":[999])", "stop_token_ids"}, {R"("logit_bias":{"x":1})", "logit_bias"},
-      {R"("logit_bias":{"999":1})", "logit_bias"}, {R"("logit_bias":{"9":"1"})", "logit_bias"},
-      {R"("allowed_token_ids":[])", "allowed_token_ids"}, {R"("stream_options":{"include_usage":true})", "stream_options"},
-      {R"("stream":"yes")", "stream"},        {R"("stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
-      {R"("stream":true,"prompt_logprobs":1)", "prompt_logprobs"}, {R"("priority":1)", "priority"},
-      {R"("request_id":"a b")", "request_id"}, {R"("truncate_prompt_tokens":0)", "truncate_prompt_tokens"},
-      {R"("best_of":2)", "best_of"},          {R"("use_beam_search":true)", "use_beam_search"},
-      {R"("suffix":"x")", "suffix"},          {R"("prompt_embeds":"x")", "prompt_embeds"},
+      {R"("temperature":-1)", "temperature"},
+      {R"("temperature":"hot")", "temperature"},
+      {R"("temperature":1e999)", ""},
+      {R"("top_p":0)", "top_p"},
+      {R"("top_p":1.1)", "top_p"},
+      {R"("top_k":-2)", "top_k"},
+      {R"("top_k":1.5)", "top_k"},
+      {R"("min_p":2)", "min_p"},
+      {R"("presence_penalty":3)", "presence_penalty"},
+      {R"("frequency_penalty":-3)", "frequency_penalty"},
+      {R"("repetition_penalty":0)", "repetition_penalty"},
+      {R"("seed":"x")", "seed"},
+      {R"("seed":18446744073709551615)", "seed"},
+      {R"("n":0)", "n"},
+      {R"("n":129)", "n"},
+      {R"("max_tokens":0)", "max_tokens"},
+      {R"("max_tokens":-1)", "max_tokens"},
+      {R"("min_tokens":17)", "min_tokens"},
+      {R"("logprobs":21)", "logprobs"},
+      {R"("logprobs":-1)", "logprobs"},
+      {R"("logprobs":true)", "logprobs"},
+      {R"("prompt_logprobs":21)", "prompt_logprobs"},
+      {R"("stop":[""])", "stop"},
+      {R"("stop":5)", "stop"},
+      {R"("stop_token_ids":[999])", "stop_token_ids"},
+      {R"("logit_bias":{"x":1})", "logit_bias"},
+      {R"("logit_bias":{"999":1})", "logit_bias"},
+      {R"("logit_bias":{"9":"1"})", "logit_bias"},
+      {R"("allowed_token_ids":[])", "allowed_token_ids"},
+      {R"("stream_options":{"include_usage":true})", "stream_options"},
+      {R"("stream":"yes")", "stream"},
+      {R"("stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
+      {R"("stream":true,"prompt_logprobs":1)", "prompt_logprobs"},
+      {R"("priority":1)", "priority"},
+      {R"("request_id":"a b")", "request_id"},
+      {R"("truncate_prompt_tokens":0)", "truncate_prompt_tokens"},
+      {R"("best_of":2)", "best_of"},
+      {R"("use_beam_search":true)", "use_beam_search"},
+      {R"("suffix":"x")", "suffix"},
+      {R"("prompt_embeds":"x")", "prompt_embeds"},
       {R"("response_format":{"type":"json_object"})", "response_format"},
-      {R"("structured_outputs":{"json":{}})", "structured_outputs"}, {R"("guided_json":{"a":1})", "guided_json"},
-      {R"("kv_transfer_params":{"a":1})", "kv_transfer_params"}, {R"("vllm_xargs":{"a":1})", "vllm_xargs"},
-      {R"("repetition_detection":{"a":1})", "repetition_detection"}, {R"("model":5)", "model"}};
+      {R"("structured_outputs":{"json":{}})", "structured_outputs"},
+      {R"("guided_json":{"a":1})", "guided_json"},
+      {R"("kv_transfer_params":{"a":1})", "kv_transfer_params"},
+      {R"("vllm_xargs":{"a":1})", "vllm_xargs"},
+      {R"("repetition_detection":{"a":1})", "repetition_detection"},
+      {R"("model":5)", "model"}};
   for (const auto& [fields, param] : cases) EXPECT_EQ(completion_error(fields), param) << fields;
-  for (const char* fine : {R"("suffix":null)", R"("suffix":"")", R"("response_format":{"type":"text"})", R"("logit_bias":{})",
-                           R"("use_beam_search":false)", R"("max_tokens":null)", R"("unknown_field":[1,2])", R"("seed":-1)",
-                           R"("kv_transfer_params":{})", R"("n":2.0)", R"("length_penalty":1.0)"}) {
+  for (const char* fine :
+       {R"("suffix":null)", R"("suffix":"")", R"("response_format":{"type":"text"})", R"("logit_bias":{})",
+        R"("use_beam_search":false)", R"("max_tokens":null)", R"("unknown_field":[1,2])", R"("seed":-1)",
+        R"("kv_transfer_params":{})", R"("n":2.0)", R"("length_penalty":1.0)"}) {
     EXPECT_EQ(completion_error(fine), "accepted") << fine;
   }
 }
@@ -167,8 +201,13 @@ TEST_F(OpenAiTypes, ErrorsOfChatNameTheField) {
   EXPECT_EQ(chat_error(R"("max_completion_tokens":0)"), "max_completion_tokens");
   EXPECT_EQ(chat_error(R"("continue_final_message":true)"), "continue_final_message");
   EXPECT_EQ(chat_error(R"("chat_template":"x")"), "chat_template");
-  EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")"), "tool_choice");
-  EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")"), "accepted");
+  EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")"),
+            "tool_choice");
+  EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")"),
+            "accepted");
+  EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}])"), "tool_choice");
+  config.enable_auto_tool_choice = true;
+  EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}])"), "accepted");
   EXPECT_EQ(chat_error(R"("tools":[5])"), "tools");
   EXPECT_EQ(chat_error(R"("modalities":["audio"])"), "modalities");
   EXPECT_EQ(chat(R"("logprobs":true,"top_logprobs":2)").sampling.logprobs, 2);
@@ -193,7 +232,8 @@ TEST_F(OpenAiTypes, MessagesAreChecked) {
   EXPECT_EQ(message_error(R"([{"role":"user","content":5}])"), "messages[0].content");
   EXPECT_EQ(message_error(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"}]}])"),
             "messages[0].content[1]");
-  EXPECT_EQ(message_error(R"([{"role":"assistant","tool_calls":[{"function":{"arguments":"{"}}]}])"), "messages[0]");
+  EXPECT_EQ(message_error(R"([{"role":"assistant","tool_calls":[{"function":{"arguments":"{"}}]}])"),
+            "messages[0]");
   const ApiRequest r = parse_chat_request(
       parse_request_body(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},"b"]},
         {"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":"{\"x\": 1}"}}]}]})"),
@@ -208,7 +248,8 @@ TEST(RequestBody, HostileBodies) {
   EXPECT_THROW(parse_request_body("{\"a\":1}}"), InvalidRequest);
   EXPECT_THROW(parse_request_body("{\"a\":\"\xff\"}"), InvalidRequest);
   EXPECT_THROW(parse_request_body(std::string(1'000'000, '[')), InvalidRequest);
-  EXPECT_THROW(parse_request_body("{\"a\":" + std::string(70, '[') + std::string(70, ']') + "}"), InvalidRequest);
+  EXPECT_THROW(parse_request_body("{\"a\":" + std::string(70, '[') + std::string(70, ']') + "}"),
+               InvalidRequest);
   std::string wide = "{";
   for (int i = 0; i < 200'000; ++i) wide += "\"k" + std::to_string(i) + "\":1,";
   wide += "\"end\":1}";

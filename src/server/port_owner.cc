@@ -11,7 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The inodes of the sockets that listen on `port`, from /proc/net/tcp: "sl local_address rem_address st ... inode".
+// The inodes of the sockets that listen on `port`, from /proc/net/tcp: "sl local_address rem_address st ...
+// inode".
 std::set<std::string> listening_inodes(int port) {
   constexpr const char* kListen = "0A";
   std::set<std::string> inodes;

@@ -13,7 +13,8 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> id) {
   return id ? tokenizer.token(*id) : "";
 }
 
-// transformers' rule: the prompt ends where the final message's text ends, without what the template puts behind it.
+// transformers' rule: the prompt ends where the final message's text ends, without what the template puts
+// behind it.
 std::string cut_after_final_message(std::string prompt, const std::string& content) {
   const auto trim = [](std::string_view text) {
     const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -23,14 +24,16 @@ std::string cut_after_final_message(std::string prompt, const std::string& conte
   const std::string_view final_text = trim(content);
   const size_t at = prompt.rfind(final_text);
   if (at == std::string::npos) {
-    throw InvalidRequest("`continue_final_message` is set, but the chat template changes the final message's text, so "
-                         "there is no place to continue from",
-                         "continue_final_message");
+    throw InvalidRequest(
+        "`continue_final_message` is set, but the chat template changes the final message's text, so "
+        "there is no place to continue from",
+        "continue_final_message");
   }
   // A template that keeps the message's own white space is followed in that.
-  const bool keeps_spaces = prompt.compare(at, content.size() - (final_text.data() - content.data()),
-                                           content, final_text.data() - content.data()) == 0;
-  prompt.resize(keeps_spaces ? at + content.size() - (final_text.data() - content.data()) : at + final_text.size());
+  const bool keeps_spaces = prompt.compare(at, content.size() - (final_text.data() - content.data()), content,
+                                           final_text.data() - content.data()) == 0;
+  prompt.resize(keeps_spaces ? at + content.size() - (final_text.data() - content.data())
+                             : at + final_text.size());
   return prompt;
 }
 
@@ -66,21 +69,25 @@ std::string PromptBuilder::render(const ChatPrompt& chat) const {
   return chat.continue_final_message ? cut_after_final_message(std::move(text), chat.last_content) : text;
 }
 
-// Even if every token were the longest there is, the text would not fit: no need to tokenise megabytes to say so.
+// Even if every token were the longest there is, the text would not fit: no need to tokenise megabytes to say
+// so.
 void PromptBuilder::check_size(const std::string& text, const ApiRequest& request, const char* param) const {
   if (request.truncate_prompt_tokens) return;
   const size_t most = static_cast<size_t>(context_.model.max_model_len) * max_token_bytes_;
   if (text.size() <= most) return;
-  throw InvalidRequest(fmt::format("the prompt has {} bytes, which is more than {} tokens, this model's maximum "
-                                   "context length: shorten the prompt",
-                                   text.size(), context_.model.max_model_len),
-                       param);
+  throw InvalidRequest(
+      fmt::format("the prompt has {} bytes, which is more than {} tokens, this model's maximum "
+                  "context length: shorten the prompt",
+                  text.size(), context_.model.max_model_len),
+      param);
 }
 
 void PromptBuilder::truncate(std::vector<int32_t>* ids, const ApiRequest& request) const {
   if (!request.truncate_prompt_tokens) return;
-  const int64_t room = context_.model.max_model_len - (request.max_tokens ? std::max<int64_t>(1, *request.max_tokens) : 1);
-  const int64_t keep = *request.truncate_prompt_tokens < 0 ? std::max<int64_t>(1, room) : *request.truncate_prompt_tokens;
+  const int64_t room =
+      context_.model.max_model_len - (request.max_tokens ? std::max<int64_t>(1, *request.max_tokens) : 1);
+  const int64_t keep =
+      *request.truncate_prompt_tokens < 0 ? std::max<int64_t>(1, room) : *request.truncate_prompt_tokens;
   const auto size = static_cast<int64_t>(ids->size());
   if (size > keep) ids->erase(ids->begin(), ids->begin() + (size - keep));
 }
@@ -93,26 +100,30 @@ std::vector<int32_t> PromptBuilder::tokenize(const std::string& text, const ApiR
   return ids;
 }
 
-void PromptBuilder::check_length(const PreparedPrompt& prompt, const ApiRequest& request, const char* param) const {
+void PromptBuilder::check_length(const PreparedPrompt& prompt, const ApiRequest& request,
+                                 const char* param) const {
   const int64_t limit = context_.model.max_model_len;
   const auto size = static_cast<int64_t>(prompt.token_ids.size());
   if (size == 0) throw InvalidRequest("the prompt has no tokens", param);
   if (size >= limit) {
-    throw InvalidRequest(fmt::format("This model's maximum context length is {} tokens. However, your request has {} "
-                                     "input tokens: shorten the prompt",
-                                     limit, size),
-                         param);
+    throw InvalidRequest(
+        fmt::format("This model's maximum context length is {} tokens. However, your request has {} "
+                    "input tokens: shorten the prompt",
+                    limit, size),
+        param);
   }
   if (request.max_tokens && size + *request.max_tokens > limit) {
     const char* name = request.chat ? "max_completion_tokens" : "max_tokens";
-    throw InvalidRequest(fmt::format("`{}` is too large: {}. This model's maximum context length is {} tokens and your "
-                                     "request has {} input tokens, which leaves {}",
-                                     name, *request.max_tokens, limit, size, limit - size),
-                         name);
+    throw InvalidRequest(
+        fmt::format("`{}` is too large: {}. This model's maximum context length is {} tokens and your "
+                    "request has {} input tokens, which leaves {}",
+                    name, *request.max_tokens, limit, size, limit - size),
+        name);
   }
 }
 
-PreparedPrompt PromptBuilder::build_one(const PromptInput& input, const ApiRequest& request, const char* param) const {
+PreparedPrompt PromptBuilder::build_one(const PromptInput& input, const ApiRequest& request,
+                                        const char* param) const {
   PreparedPrompt prompt;
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&input)) {
     prompt.token_ids = *ids;
@@ -157,7 +168,8 @@ void PromptBuilder::tokenize_bad_words(ApiRequest* request) const {
     const std::vector<int32_t> first = context_.tokenizer.encode(bare, plain);
     const std::vector<int32_t> later = context_.tokenizer.encode(" " + bare, plain);
     if (!first.empty()) out.push_back(first);
-    const bool other_spelling = !later.empty() && !first.empty() && later[0] != first[0] && later.size() == first.size();
+    const bool other_spelling =
+        !later.empty() && !first.empty() && later[0] != first[0] && later.size() == first.size();
     if (other_spelling) out.push_back(later);
   }
 }

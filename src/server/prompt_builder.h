@@ -1,5 +1,6 @@
-// From a parsed request to the token ids that the engine gets: chat template, tokenizer, truncation, and the checks
-// that need the number of tokens. Const and thread-safe: large prompts are prepared beside the event loops.
+// From a parsed request to the token ids that the engine gets: chat template, tokenizer, truncation, and the
+// checks that need the number of tokens. Const and thread-safe: large prompts are prepared beside the event
+// loops.
 #pragma once
 
 #include <string>
@@ -12,15 +13,15 @@ namespace tutti {
 
 struct PreparedPrompt {
   std::vector<int32_t> token_ids;
-  std::string text;           // what `echo` gives back
+  std::string text;  // what `echo` gives back
 };
 
 class PromptBuilder {
  public:
   explicit PromptBuilder(const ApiContext& context);
 
-  // One a prompt of the request, one for a chat. Fills in what depends on them: sampling.max_tokens per prompt is
-  // max_tokens(). Throws InvalidRequest.
+  // One a prompt of the request, one for a chat. Fills in what depends on them: sampling.max_tokens per
+  // prompt is max_tokens(). Throws InvalidRequest.
   std::vector<PreparedPrompt> build(ApiRequest* request) const;
   // How many tokens may be generated after a prompt.
   int32_t max_tokens(const ApiRequest& request, const PreparedPrompt& prompt) const;

@@ -7,7 +7,8 @@ namespace tutti {
 namespace {
 
 constexpr int kMaxDepth = 64;
-// Looking up keys in an object that keeps their order takes time linear in their number, and parsing looks up each.
+// Looking up keys in an object that keeps their order takes time linear in their number, and parsing looks up
+// each.
 constexpr int kMaxKeysPerObject = 4096;
 
 // Counts the keys of every object: a ':' outside a string follows a key. Cheaper than parsing, and before it.

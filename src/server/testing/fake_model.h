@@ -1,4 +1,5 @@
-// A tokenizer of bytes and an executor whose answers are a rule: a model for the server's tests and benchmarks.
+// A tokenizer of bytes and an executor whose answers are a rule: a model for the server's tests and
+// benchmarks.
 #pragma once
 
 #include <atomic>
@@ -35,8 +36,8 @@ class ByteTokenizer final : public Tokenizer {
   std::vector<std::string> tokens_;
 };
 
-// Answers at once. Output `index` of a request is `rule(prompt, index)`; logprobs are -0.5 for the chosen token and
-// -1, -2, ... for the ids after it.
+// Answers at once. Output `index` of a request is `rule(prompt, index)`; logprobs are -0.5 for the chosen
+// token and -1, -2, ... for the ids after it.
 class RuleExecutor final : public Executor {
  public:
   using Rule = std::function<int32_t(const std::vector<int32_t>& prompt, int64_t index)>;
@@ -48,8 +49,8 @@ class RuleExecutor final : public Executor {
   bool ready() const override { return !answers_.empty(); }
 
   std::atomic<int64_t> step_delay_us{0};
-  std::atomic<bool> failing{false};   // the next step throws CommError("rank 1 (node2) is lost")
-  std::atomic<bool> paused{false};    // steps take until this is false again
+  std::atomic<bool> failing{false};  // the next step throws CommError("rank 1 (node2) is lost")
+  std::atomic<bool> paused{false};   // steps take until this is false again
   std::atomic<int64_t> num_steps{0};
 
  private:

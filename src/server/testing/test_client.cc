@@ -118,9 +118,11 @@ ClientResponse TestClient::get(const std::string& path, const std::string& heade
   return read_response();
 }
 
-std::string TestClient::post_text(const std::string& path, const std::string& body, const std::string& headers) {
-  return fmt::format("POST {} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{}\r\n{}",
-                     path, body.size(), headers, body);
+std::string TestClient::post_text(const std::string& path, const std::string& body,
+                                  const std::string& headers) {
+  return fmt::format(
+      "POST {} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{}\r\n{}",
+      path, body.size(), headers, body);
 }
 
 ClientResponse TestClient::post(const std::string& path, const Json& body, const std::string& headers) {

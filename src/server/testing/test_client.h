@@ -12,11 +12,11 @@ namespace tutti {
 struct ClientResponse {
   int status = 0;
   std::map<std::string, std::string> headers;
-  std::string body;                 // chunks put together
-  bool complete = false;            // the body ended as its framing says
+  std::string body;       // chunks put together
+  bool complete = false;  // the body ended as its framing says
 
   Json json() const { return parse_json(body, "response"); }
-  std::vector<std::string> events() const;   // the data of server-sent events
+  std::vector<std::string> events() const;  // the data of server-sent events
 };
 
 // One connection. All waits end after 10 s.
@@ -29,11 +29,12 @@ class TestClient {
   void send(std::string_view bytes);
   void half_close();
   ClientResponse read_response(bool head_only = false);
-  std::string read_some();          // "" at the end of the connection
-  bool closed_by_server();          // waits for it
+  std::string read_some();  // "" at the end of the connection
+  bool closed_by_server();  // waits for it
   ClientResponse get(const std::string& path, const std::string& headers = "");
   ClientResponse post(const std::string& path, const Json& body, const std::string& headers = "");
-  static std::string post_text(const std::string& path, const std::string& body, const std::string& headers = "");
+  static std::string post_text(const std::string& path, const std::string& body,
+                               const std::string& headers = "");
 
  private:
   int fd_ = -1;
