@@ -16,7 +16,6 @@ constexpr std::string_view kNoTransfer = "prefill and decode run on the same ran
 constexpr std::string_view kNoPython = "there is no Python in the server to load it into";
 constexpr std::string_view kNoReplicas = "one replica a head: start one `tutti serve` a replica behind a load balancer";
 constexpr std::string_view kNoContextParallel = "sequences are not cut over ranks: use -tp or -pp";
-constexpr std::string_view kNoTools = "tool calls are not parsed out of answers";
 constexpr std::string_view kOwnGraphs = "graphs are captured for the batch sizes that occur";
 constexpr std::string_view kOwnReading = "ranks map the files and read only their slices";
 
@@ -56,8 +55,8 @@ constexpr std::array kRules = {
     FlagRule{"--default-chat-template-kwargs", kWorks},
     FlagRule{"--trust-request-chat-template", kWorks, kSwitch},
     FlagRule{"--response-role", kWorks},
-    FlagRule{"--enable-auto-tool-choice", kError, kSwitch, "", kNoTools},
-    FlagRule{"--tool-call-parser", kError, kValue, "", kNoTools},
+    FlagRule{"--enable-auto-tool-choice", kWorks, kSwitch},
+    FlagRule{"--tool-call-parser", kWorks},
     FlagRule{"--tool-parser-plugin", kError, kValue, "", kNoPython},
     FlagRule{"--reasoning-parser", kError, kValue, "", "reasoning is not parsed out of answers: it stays in the content"},
     FlagRule{"--return-tokens-as-token-ids", kWorks, kSwitch},

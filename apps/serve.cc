@@ -35,6 +35,17 @@ std::chrono::nanoseconds seconds(double value) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
 }
 
+// One process a rank was started without a word about the layout: all of them share each layer.
+void adopt_world_size(ServeOptions& options) {
+  const auto world = world_size_of_environment(options.launch, environment);
+  if (!world || options.parallel_given) return;
+  options.engine.parallel.tensor_parallel_size = *world;
+  for (Fact& flag : options.effective_flags) {
+    if (flag.name == "--tensor-parallel-size") flag.value = std::to_string(*world);
+  }
+  log::note("WORLD_SIZE={} processes were started, one a rank: -tp {}", *world, *world);
+}
+
 int run_agent(const ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   AgentOptions agent;
   agent.head_address = plan.master_addr;
@@ -192,6 +203,7 @@ int run_serve(const Arguments& arguments) {
   Signals signals;
   log::fact("tutti", "{}", build_id());
   for (const std::string& note : options.notes) log::note("{}", note);
+  adopt_world_size(options);
   const LaunchPlan plan = plan_launch(options.launch, options.engine.parallel, environment);
   return plan.role == Role::kAgent ? run_agent(options, plan, signals) : run_head(options, plan, signals);
 }

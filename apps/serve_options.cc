@@ -116,6 +116,8 @@ void server_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--default-chat-template-kwargs", &raw.chat_template_kwargs, "JSON");
   p.toggle("--trust-request-chat-template", &s.trust_request_chat_template, "requests may bring a template");
   p.value("--response-role", &s.response_role, "of answers");
+  p.toggle("--enable-auto-tool-choice", &s.enable_auto_tool_choice, "answers may call tools; needs --tool-call-parser");
+  p.value("--tool-call-parser", &s.tool_call_parser, "the form of the model's calls: hermes or llama3_json");
   p.toggle("--return-tokens-as-token-ids", &s.return_tokens_as_token_ids, "token_id:N in log-probabilities");
   p.value("--shutdown-timeout", &o.shutdown_timeout_s, "seconds that running requests get after SIGTERM");
   p.value("--max-logprobs", &s.max_logprobs, "most log-probabilities a request may ask for; -1 = no limit");
@@ -238,6 +240,7 @@ ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
   settle_model(o, raw);
   settle_server(o, raw, p);
   note_cluster_flags(o, p);
+  o.parallel_given = p.given("--tensor-parallel-size") || p.given("--pipeline-parallel-size");
   return o;
 }
 

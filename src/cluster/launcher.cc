@@ -38,12 +38,17 @@ LaunchPlan plan_from_environment(const ParallelConfig& parallel,
 
 }  // namespace
 
+std::optional<int> world_size_of_environment(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment) {
+  const bool any_flag = flags.nnodes || flags.node_rank || !flags.master_addr.empty();
+  if (any_flag || environment("MASTER_ADDR").empty() || environment("WORLD_SIZE").empty() || environment("RANK").empty()) {
+    return std::nullopt;
+  }
+  return to_number(environment("WORLD_SIZE"), "WORLD_SIZE");
+}
+
 LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,
                        const std::function<std::string(const char*)>& environment) {
-  const bool any_flag = flags.nnodes || flags.node_rank || !flags.master_addr.empty();
-  const bool in_environment =
-      !environment("MASTER_ADDR").empty() && !environment("WORLD_SIZE").empty() && !environment("RANK").empty();
-  if (!any_flag && in_environment) return plan_from_environment(parallel, environment);
+  if (world_size_of_environment(flags, environment)) return plan_from_environment(parallel, environment);
 
   LaunchPlan plan;
   plan.num_nodes = flags.nnodes.value_or(1);

@@ -31,6 +31,10 @@ struct LaunchPlan {
   int num_ranks = 0;          // of an agent: 0 = as given by the head
 };
 
+// Ranks that something like torchrun has started, one process each; nothing when flags or a lack of variables say that
+// it was not so.
+std::optional<int> world_size_of_environment(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment);
+
 // `environment` returns a variable's value or "". MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK (as torchrun and others
 // set them) count when no node flag is given. Throws ConfigError when what is said does not fit together.
 LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,

@@ -53,6 +53,13 @@ TEST(PlanLaunch, OneProcessARankFromTheEnvironment) {
   EXPECT_EQ(plan({}, 2, {{"MASTER_ADDR", "h"}}).first_rank, -1);
 }
 
+TEST(PlanLaunch, TheEnvironmentSaysHowManyRanksThereAre) {
+  const auto environment = [](const char* name) { return std::string(name) == "WORLD_SIZE" ? "4" : "1"; };
+  EXPECT_EQ(world_size_of_environment({}, environment), 4);
+  EXPECT_EQ(world_size_of_environment({.nnodes = 2}, environment), std::nullopt);
+  EXPECT_EQ(world_size_of_environment({}, [](const char*) { return std::string(); }), std::nullopt);
+}
+
 TEST(PlanLaunch, WhatDoesNotFitIsRefused) {
   EXPECT_THROW(plan({}, 4, {{"MASTER_ADDR", "h"}, {"WORLD_SIZE", "2"}, {"RANK", "0"}}), ConfigError);
   EXPECT_THROW(plan({}, 2, {{"MASTER_ADDR", "h"}, {"WORLD_SIZE", "2"}, {"RANK", "2"}}), ConfigError);

@@ -73,11 +73,13 @@ class Launch(ClusterTest):
         def environment(rank):
             return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.control_port), "WORLD_SIZE": "2", "RANK": str(rank)}
 
-        one = self.start("serve", *self.model_flags(), "-tp", 2, env=environment(1))
-        zero = self.start("serve", *self.model_flags(), "-tp", 2, "--port", self.port, env=environment(0))
+        one = self.start("serve", *self.model_flags(), env=environment(1))
+        zero = self.start("serve", *self.model_flags(), "--port", self.port, env=environment(0))
         zero.wait_for(READY)
         self.assertEqual(self.complete(), self.reference_text())
-        self.assertEqual((len(zero.ranks), len(one.ranks | set())), (1, len(one.ranks)))
+        zero.wait_for("WORLD_SIZE=2 processes were started, one a rank: -tp 2")
+        one.wait_for("ready +rank 1 serves")
+        self.assertEqual((len(zero.ranks), len(one.ranks)), (1, 1))
         self.end(zero)
         self.assertEqual(one.wait_exit(), 0, one.log())
 
