@@ -45,9 +45,7 @@ BlockOutput Attention::forward(const ForwardStep& step, const Tensor& x, const T
 
   if (q_norm_) q_norm_->forward(step.ctx, q, q);
   if (k_norm_) k_norm_->forward(step.ctx, k, k);
-  rotary_.forward(step, q);
-  rotary_.forward(step, k);
-  ops::write_kv(step.ctx, k, v, step.meta, cache);
+  rotary_.forward(step, q, k, v, cache);
 
   const Tensor heads = step.ctx.arena->allocate({num_tokens, num_heads_, head_dim_}, x.dtype());
   ops::paged_attention(step.ctx, q, cache, step.meta, params_, heads);

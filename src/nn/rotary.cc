@@ -133,8 +133,9 @@ RotaryEmbedding::RotaryEmbedding(const RopeConfig& rope, int64_t max_positions) 
   }
 }
 
-void RotaryEmbedding::forward(const ForwardStep& step, const Tensor& x) const {
-  ops::rope(step.ctx, x, step.meta.positions, cos_sin_, layout_);
+void RotaryEmbedding::forward(const ForwardStep& step, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const KVLayer& cache) const {
+  ops::rope_write_kv(step.ctx, q, k, v, cos_sin_, layout_, step.meta, cache);
 }
 
 }  // namespace tutti

@@ -22,8 +22,9 @@ class RotaryEmbedding {
  public:
   RotaryEmbedding(const RopeConfig& rope, int64_t max_positions);
 
-  // Rotates in place.  x [num_tokens, num_heads, head_dim], rows may be strided
-  void forward(const ForwardStep& step, const Tensor& x) const;
+  // Rotates q and k in place, then writes k and v to the cache.  q [num_tokens, num_heads, head_dim], k and v
+  // [num_tokens, num_kv_heads, head_dim], rows may be strided
+  void forward(const ForwardStep& step, const Tensor& q, const Tensor& k, const Tensor& v, const KVLayer& cache) const;
 
  private:
   RopeLayout layout_;

@@ -36,6 +36,8 @@ struct KernelTable {
   void (*add)(const Context&, const Tensor& x, const Tensor& y);
   void (*rope)(const Context&, const Tensor& x, const Tensor& positions, const Tensor& cos_sin, RopeLayout layout);
   void (*write_kv)(const Context&, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache);
+  void (*rope_write_kv)(const Context&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos_sin, RopeLayout layout,
+                        const AttentionMetadata& meta, const KVLayer& cache);
   void (*paged_attention)(const Context&, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                           const ops::AttentionParams& params, const Tensor& out);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);

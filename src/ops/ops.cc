@@ -33,6 +33,24 @@ void check_cache(const KVLayer& cache, int64_t num_kv_heads, int64_t head_dim) {
   CHECK(cache.keys.is_contiguous() && cache.values.is_contiguous());
 }
 
+void check_rope(const Tensor& x, const Tensor& positions, const Tensor& cos_sin) {
+  CHECK_EQ(x.rank(), 3);
+  check_indices(positions, x.size(0));
+  CHECK_EQ(cos_sin.rank(), 3);
+  CHECK_EQ(cos_sin.size(1), 2);
+  CHECK_LE(2 * cos_sin.size(2), x.size(2));
+  CHECK(cos_sin.dtype() == DType::kF32 && cos_sin.is_contiguous());
+}
+
+void check_write(const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache) {
+  CHECK_EQ(k.rank(), 3);
+  check_same_shape(k, v);
+  CHECK_EQ(k.size(0), meta.num_tokens);
+  check_cache(cache, k.size(1), k.size(2));
+  CHECK_EQ(meta.slot_mapping.size(0), meta.num_tokens);
+  CHECK(meta.slot_mapping.dtype() == DType::kI64);
+}
+
 }  // namespace
 
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces) {
@@ -101,23 +119,23 @@ void add(const Context& ctx, const Tensor& x, const Tensor& y) {
 }
 
 void rope(const Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& cos_sin, RopeLayout layout) {
-  CHECK_EQ(x.rank(), 3);
-  check_indices(positions, x.size(0));
-  CHECK_EQ(cos_sin.rank(), 3);
-  CHECK_EQ(cos_sin.size(1), 2);
-  CHECK_LE(2 * cos_sin.size(2), x.size(2));
-  CHECK(cos_sin.dtype() == DType::kF32 && cos_sin.is_contiguous());
+  check_rope(x, positions, cos_sin);
   kernel_table(ctx).rope(ctx, x, positions, cos_sin, layout);
 }
 
 void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache) {
-  CHECK_EQ(k.rank(), 3);
-  check_same_shape(k, v);
-  CHECK_EQ(k.size(0), meta.num_tokens);
-  check_cache(cache, k.size(1), k.size(2));
-  CHECK_EQ(meta.slot_mapping.size(0), meta.num_tokens);
-  CHECK(meta.slot_mapping.dtype() == DType::kI64);
+  check_write(k, v, meta, cache);
   kernel_table(ctx).write_kv(ctx, k, v, meta, cache);
+}
+
+void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos_sin, RopeLayout layout,
+                   const AttentionMetadata& meta, const KVLayer& cache) {
+  check_rope(q, meta.positions, cos_sin);
+  check_rope(k, meta.positions, cos_sin);
+  check_write(k, v, meta, cache);
+  CHECK(q.dtype() == k.dtype());
+  CHECK_EQ(q.size(2), k.size(2));
+  kernel_table(ctx).rope_write_kv(ctx, q, k, v, cos_sin, layout, meta, cache);
 }
 
 void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,

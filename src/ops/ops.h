@@ -50,6 +50,11 @@ void rope(const Context& ctx, const Tensor& x, const Tensor& positions, const Te
 // Writes the step's keys and values into their slots.  k and v [num_tokens, num_kv_heads, head_dim] (rows strided)
 void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache);
 
+// The last two in one pass: rotates q and k in place, then writes k and v.  q [num_tokens, num_heads, head_dim], k and v
+// [num_tokens, num_kv_heads, head_dim] (rows strided)
+void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos_sin, RopeLayout layout,
+                   const AttentionMetadata& meta, const KVLayer& cache);
+
 struct AttentionParams {
   double scale = 1.0;
   int64_t sliding_window = 0;  // 0 = all; else a token sees itself and the sliding_window - 1 before it

@@ -24,6 +24,7 @@ constexpr KernelTable kCudaTable{
     .add = cuda::add,
     .rope = cuda::rope,
     .write_kv = cuda::write_kv,
+    .rope_write_kv = cuda::rope_write_kv,
     .paged_attention = cuda::paged_attention,
     .gather_rows = cuda::gather_rows,
 };
