@@ -35,6 +35,7 @@ struct BenchOptions {
   std::vector<std::string> netns;
   std::vector<std::string> addresses;
   int streams = 1;
+  std::string comm_dtype = "auto";
 };
 
 void enter_namespace(const std::string& name) {
@@ -50,6 +51,7 @@ CommOptions comm_options(const BenchOptions& bench, int rank) {
   options.transport = bench.transport == "shm" ? TransportKind::kShm : TransportKind::kTcp;
   options.ranks_on_node = bench.ranks;  // namespaces share the processors of this machine
   options.tcp_streams = bench.streams;
+  options.comm_dtype = comm_dtype_from_name(bench.comm_dtype).value();
   options.secret = "bench";
   options.check_sequence = false;
   if (!bench.addresses.empty()) options.bind_address = bench.addresses[static_cast<size_t>(rank)];
@@ -89,6 +91,7 @@ void run_rank(const BenchOptions& bench, int rank, const std::string& folder) {
                           {"transport", comm->transport()},
                           {"ranks", bench.ranks},
                           {"streams", bench.streams},
+                          {"comm_dtype", bench.comm_dtype},
                           {"results", results},
                           {"payload_bytes", comm->stats().bytes}})
             << std::endl;
@@ -138,6 +141,8 @@ int main(int argc, char** argv) {
   app.add_option("--netns", bench.netns, "network namespace of each rank")->delimiter(',');
   app.add_option("--addresses", bench.addresses, "address of each rank")->delimiter(',');
   app.add_option("--streams", bench.streams, "TCP connections of a pair");
+  app.add_option("--comm-dtype", bench.comm_dtype, "type of the sums on the wire, over TCP")
+      ->check(CLI::IsMember({"auto", "int8", "fp8"}));
   CLI11_PARSE(app, argc, argv);
   const auto ranks = static_cast<size_t>(bench.ranks);
   if ((!bench.netns.empty() && bench.netns.size() != ranks) ||
