@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "text/bpe.h"
 #include "text/unicode.h"
 
 namespace tutti {
@@ -54,10 +55,12 @@ std::string Detokenizer::push(TokenId id) {
   if (!s.visible(id)) return "";
   std::string_view text = s.tokenizer.token_bytes(id);
   if (text.empty()) return "";
-  while (s.leading_spaces > 0 && text.starts_with(' ')) {
+  // Only a space that stands for "▁" may be the one that a dummy prefix added.
+  while (s.leading_spaces > 0 && text.starts_with(' ') && s.tokenizer.token(id).starts_with(kMetaspace)) {
     text.remove_prefix(1);
     --s.leading_spaces;
   }
+  if (text.empty()) return "";
   s.leading_spaces = 0;
   s.bytes += text;
   const size_t searched = s.held.size();

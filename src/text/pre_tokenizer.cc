@@ -79,7 +79,10 @@ void PreTokenizer::add(const JsonFields& node) {
   } else if (type == "Punctuation") {
     stages_.push_back(Split{Regex(R"([!-/:-@\[-`{-~]|\p{P})"), behavior_of(node), false});
   } else if (type == "Whitespace") {
-    stages_.push_back(Split{Regex(R"(\w+|[^\w\s]+)"), Behavior::kRemoved, true});
+    // \w+|[^\w\s]+ where \w is every alphabetic character, mark, decimal digit, connector or joiner.
+    const std::string word = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200c}\x{200d}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149})"
+                             R"(\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+    stages_.push_back(Split{Regex("[" + word + "]+|[^" + word + R"(\s]+)"), Behavior::kRemoved, true});
   } else if (type == "WhitespaceSplit") {
     stages_.push_back(Split{Regex(R"(\s)"), Behavior::kRemoved, false});
   } else {
@@ -121,6 +124,7 @@ void PreTokenizer::apply(std::string_view text, bool at_start, PreTokenized& wor
 // Gives every piece a new text; `work.text` moves to `work.storage`.
 template <typename Rewrite>
 void PreTokenizer::rewrite(PreTokenized& work, Rewrite rewrite_piece) {
+  work.scratch.clear();
   std::string out;
   out.reserve(work.text.size() + work.text.size() / 2 + 16);
   for (size_t i = 0; i < work.pieces.size(); ++i) {
@@ -129,13 +133,11 @@ void PreTokenizer::rewrite(PreTokenized& work, Rewrite rewrite_piece) {
     work.scratch.push_back({begin, static_cast<uint32_t>(out.size())});
   }
   work.pieces.swap(work.scratch);
-  work.scratch.clear();
   work.storage = std::move(out);
   work.text = work.storage;
 }
 
 void PreTokenizer::run_metaspace(const Metaspace& stage, bool at_start, PreTokenized& work) {
-  work.scratch.clear();
   rewrite(work, [&](std::string_view piece, size_t index, std::string& out) {
     const bool prepend = stage.prepend_always || (stage.prepend_first && at_start && index == 0);
     if (prepend && piece.front() != ' ' && !piece.starts_with(stage.replacement)) out += stage.replacement;
@@ -148,6 +150,7 @@ void PreTokenizer::run_metaspace(const Metaspace& stage, bool at_start, PreToken
     }
   });
   if (!stage.split) return;
+  work.scratch.clear();
   for (const Piece piece : work.pieces) {
     split(Split{stage.replacement, Behavior::kMergedWithNext, false}, work.text, piece, work.scratch);
   }

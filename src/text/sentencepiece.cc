@@ -57,6 +57,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const Model& model, bool add_bos,
     const Model::Piece& piece = model.pieces[i];
     const auto id = static_cast<TokenId>(i);
     ids_.insert(piece.text, id);
+    unused_.push_back(piece.type == PieceType::kUnused);
     if (piece.type == PieceType::kUnknown) unknown_id_ = id;
     if (piece.type == PieceType::kByte) byte_ids_[byte_of(piece.text, source)] = id;
     if (piece.type == PieceType::kControl) controls_.add(piece.text, {.id = id, .content = piece.text, .special = true});
@@ -123,6 +124,7 @@ void SentencePieceTokenizer::build_decoder(const Model& model) {
       token.text = std::string(1, static_cast<char>(byte_of(piece.text, "tokenizer")));
     } else if (piece.type == PieceType::kUnknown) {
       token.text = model.unknown_surface;
+      token.unknown = true;
     } else {
       token.text = token.special ? piece.text : replace_all(piece.text, kMetaspace, " ");
     }
@@ -180,14 +182,16 @@ void SentencePieceTokenizer::encode_bpe(std::string_view normalized, std::vector
   bpe_->encode(normalized.substr(begin), symbols);
   bool after_unknown = false;
   for (const TokenId symbol : symbols) {
-    if (symbol < static_cast<TokenId>(tokens_.size())) {
+    if (symbol >= static_cast<TokenId>(tokens_.size())) {
+      std::string character;
+      append_utf8(character, static_cast<char32_t>(symbol - tokens_.size()));
+      add_unknown(character, out, after_unknown);
+    } else if (unused_[symbol]) {
+      add_unknown(tokens_[symbol], out, after_unknown);
+    } else {
       out.push_back(symbol);
       after_unknown = false;
-      continue;
     }
-    std::string character;
-    append_utf8(character, static_cast<char32_t>(symbol - tokens_.size()));
-    add_unknown(character, out, after_unknown);
   }
 }
 

@@ -42,6 +42,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::array<TokenId, 256> byte_ids_;
   bool byte_fallback_;
   TokenId unknown_id_ = 0;
+  std::vector<bool> unused_;                 // by id
   AddedTokens controls_;
   ByteTrie user_defined_;
   std::unique_ptr<SentencePieceNormalizer> normalizer_;

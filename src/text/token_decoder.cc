@@ -1,6 +1,8 @@
 #include "text/token_decoder.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include "text/unicode.h"
 
@@ -19,7 +21,14 @@ std::vector<std::string> texts_of(const std::vector<TokenDecoder::Token>& tokens
 TokenDecoder::TokenDecoder(const std::vector<Token>& tokens, const Rules& rules)
     : texts_(texts_of(tokens)), rules_(rules) {
   flags_.reserve(tokens.size());
-  for (const Token& t : tokens) flags_.push_back((t.special ? kSpecial : 0) | (t.byte ? kByte : 0));
+  for (const Token& t : tokens) {
+    flags_.push_back((t.special ? kSpecial : 0) | (t.byte ? kByte : 0) | (t.unknown ? kUnknown : 0));
+  }
+}
+
+int TokenDecoder::leading_spaces() const {
+  if (rules_.first_without_spaces) return 1;
+  return rules_.leading_spaces_again ? std::numeric_limits<int>::max() : rules_.leading_spaces;
 }
 
 std::string TokenDecoder::decode(const std::vector<TokenId>& ids, bool skip_special) const {
@@ -43,7 +52,8 @@ std::string TokenDecoder::decode(const std::vector<TokenId>& ids, bool skip_spec
       run.clear();
     }
     at_start = at_start && out.empty();
-    for (int i = 0; at_start && i < rules_.leading_spaces && text.starts_with(' '); ++i) {
+    const bool strips = at_start && !(flags & kUnknown);
+    for (int i = 0; strips && i < rules_.leading_spaces && text.starts_with(' '); ++i) {
       text.remove_prefix(1);
       at_start = rules_.leading_spaces_again;
     }

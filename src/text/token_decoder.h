@@ -28,6 +28,7 @@ class TokenDecoder {
     std::string text;
     bool special = false;
     bool byte = false;    // a byte token: its text is that byte
+    bool unknown = false; // keeps its leading spaces
   };
 
   TokenDecoder(const std::vector<Token>& tokens, const Rules& rules);
@@ -35,10 +36,11 @@ class TokenDecoder {
   std::string decode(const std::vector<TokenId>& ids, bool skip_special) const;
   std::string_view bytes(TokenId id) const { return texts_[id]; }
   bool special(TokenId id) const { return in_range(id) && (flags_[id] & kSpecial) != 0; }
-  int leading_spaces() const { return rules_.first_without_spaces ? 1 : rules_.leading_spaces; }
+  // Spaces that the tokens at the start of a text lose, until there is text.
+  int leading_spaces() const;
 
  private:
-  static constexpr uint8_t kSpecial = 1, kByte = 2;
+  static constexpr uint8_t kSpecial = 1, kByte = 2, kUnknown = 4;
   bool in_range(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < flags_.size(); }
   void append_bytes(const std::string& bytes, std::string& out) const;
 

@@ -138,10 +138,11 @@ struct O200k {
     size_t length, next_length = 0;
     const uint8_t cls = c.at(pos, length);
     if (!(cls & (kLetter | kNumber | kNewline))) {
-      const size_t end = word(c, pos + length);
+      // A mark may stand before a word or be one: the second goes before A+B* behind it.
+      const size_t end = word(c, pos + length, !(cls & kMark));
       if (end != 0) return end;
     }
-    if (cls & (kLetter | kMark)) return word(c, pos);
+    if (cls & (kLetter | kMark)) return word(c, pos, true);
     if (cls & kNumber) return take_digits(c, pos, kDigits);
     const uint8_t next = c.at(pos + length, next_length);
     constexpr uint8_t kNotOther = kSpace | kLetter | kNumber;
@@ -151,9 +152,9 @@ struct O200k {
   }
 
  private:
-  // A*B+C or A+B*C at pos; 0 when neither matches. A* takes all it can and gives back to the last character that is
-  // in both classes, when no B follows.
-  static size_t word(const Cursor& c, size_t pos) {
+  // A*B+C at pos or, with `upper_only`, A+B*C; 0 when neither matches. A* takes all it can and gives back to the last
+  // character that is in both classes, when no B follows.
+  static size_t word(const Cursor& c, size_t pos, bool upper_only) {
     size_t end = pos, both_end = 0, length;
     uint8_t cls;
     while ((cls = c.at(end, length)) & kUpperLike) {
@@ -164,7 +165,7 @@ struct O200k {
       end = c.run(end, kLowerLike);
     } else if (both_end != 0) {
       end = both_end;
-    } else if (end == pos) {
+    } else if (end == pos || !upper_only) {
       return 0;
     }
     return kContractions ? c.contraction(end, true) : end;

