@@ -69,8 +69,8 @@ void say_memory(const std::vector<Json>& loaded, const EngineConfig& engine, int
 
 void say_node(const Head& head, const EngineConfig& engine) {
   const MemberNode& self = head.self();
-  log::fact(self.name, "{}, {} cores ({}), {:.1f} GiB; {} of {} ranks here", self.address, self.hello.cores,
-            self.hello.processor, self.hello.memory_gib, self.ranks.size(), engine.parallel.world_size());
+  log::fact(self.name, "{} ({}), {} cores ({}), {:.1f} GiB; {} of {} ranks here", self.address, head.interface(),
+            self.hello.cores, self.hello.processor, self.hello.memory_gib, self.ranks.size(), engine.parallel.world_size());
 }
 
 HeadOptions head_options(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model) {

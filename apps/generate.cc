@@ -89,7 +89,7 @@ Answer stream_answer(Queue<TokenOutput>& outputs, const EngineRequest& request, 
   return answer;
 }
 
-void summarize(const Answer& answer, const EngineStats& stats) {
+void summarize(const Answer& answer, const EngineStats& stats, int num_ranks) {
   if (answer.tokens == 0) return;
   const auto ms = [](Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); };
   const double decode_ms = ms(answer.first, answer.last);
@@ -100,9 +100,11 @@ void summarize(const Answer& answer, const EngineStats& stats) {
   log::fact("done", "{} in, {} out, TTFT {:.0f} ms{}", answer.prompt_tokens, answer.tokens, ms(answer.begin, answer.first), rate);
   const double wall = ms(answer.begin, answer.last) / 1e3;
   const double other = std::max(0.0, wall - stats.compute_seconds - stats.comm_seconds - stats.host_seconds);
-  log::fact("time", "compute {:.0f}%, communication {:.0f}%, scheduling {:.0f}%, waiting {:.0f}% of {:.2f} s in {} steps; {} between ranks",
+  const std::string traffic =
+      num_ranks > 1 ? fmt::format("; {} between ranks", format_bytes(static_cast<double>(stats.comm_bytes))) : "";
+  log::fact("time", "compute {:.0f}%, communication {:.0f}%, scheduling {:.0f}%, waiting {:.0f}% of {:.2f} s in {} steps{}",
             stats.compute_seconds / wall * 100, stats.comm_seconds / wall * 100, stats.host_seconds / wall * 100,
-            other / wall * 100, wall, stats.steps, format_bytes(static_cast<double>(stats.comm_bytes)));
+            other / wall * 100, wall, stats.steps, traffic);
 }
 
 }  // namespace
@@ -130,7 +132,7 @@ int run_generate(const Arguments& arguments) {
   const Answer answer = stream_answer(outputs, request, model, engine, signals);
   engine.drain();
   engine_thread.join();
-  summarize(answer, engine.stats());
+  summarize(answer, engine.stats(), options.engine.parallel.world_size());
   cluster.head->stop_ranks("the answer is complete", true, std::chrono::seconds(3));
   if (answer.reason == FinishReason::kError) throw CommError(answer.error);
   return static_cast<int>(ExitCode::kOk);

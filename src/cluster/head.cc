@@ -32,7 +32,10 @@ std::string count_ranks(size_t count, const char* more = "") {
 Head::Head(HeadOptions options)
     : options_(std::move(options)), membership_(options_.engine.parallel.world_size(), options_.num_nodes) {
   const NodeSummary summary = summarize_node();
-  own_address_ = options_.advertised.empty() ? default_local_address(options_.interface).address : options_.advertised;
+  const LocalAddress local = options_.advertised.empty() ? default_local_address(options_.interface)
+                                                        : local_address_towards(options_.advertised, options_.interface);
+  own_address_ = options_.advertised.empty() ? local.address : options_.advertised;
+  own_interface_ = local.interface;
   NodeHello hello;
   hello.name = summary.name;
   hello.address = own_address_;

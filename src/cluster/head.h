@@ -43,6 +43,8 @@ class Head final : private ControlHandler {
   ~Head() override;
 
   const MemberNode& self() const { return self_; }
+  // The interface of this node's address, "bond0".
+  const std::string& interface() const { return own_interface_; }
   bool needs_other_nodes() const;
 
   // Opens the control port. Throws ConfigError when it is taken.
@@ -92,6 +94,7 @@ class Head final : private ControlHandler {
   std::string kept_token_file_;
   MemberNode self_;
   std::string own_address_;
+  std::string own_interface_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -7,7 +7,7 @@ import socket
 import time
 import unittest
 
-from cluster_harness import ClusterTest, children_of
+from cluster_harness import BINARY, TOKEN, ClusterTest, children_of
 
 READY = "Application startup complete."
 
@@ -53,6 +53,43 @@ class Refusals(ClusterTest):
         self.assertEqual(missing.wait_exit(), 4)
         self.assertRegex(missing.log(), r"has no model at /no/such/model \(--model on the worker names another path\)")
 
+    def test_another_build_is_refused(self):
+        head = self.head_that_waits()
+        build = head.wait_for(r"tutti +([\d.]+) \(([0-9a-f]{7})\)").group(2)
+        # The same program with another build id: the linker's note is found by its header and changed.
+        code = pathlib.Path(BINARY).read_bytes()
+        note = code.index(bytes([4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0]) + b"GNU\0") + 16
+        self.assertEqual(code[note:note + 4].hex()[:7], build)
+        other = pathlib.Path(self.folder.name) / "tutti-other"
+        other.write_bytes(code[:note] + bytes(20) + code[note + 20:])
+        other.chmod(0o755)
+        worker = self.worker(binary=str(other))
+        self.assertEqual(worker.wait_exit(), 4)
+        self.assertRegex(worker.log(), rf"the nodes differ. Exit 4\n.*\n.*build +[\d.]+ \({build}\) +[\d.]+ \(0000000\)")
+
+    def test_sockets_that_say_nothing_hold_nobody_up(self):
+        head = self.head_that_waits()
+        silent = [socket.create_connection(("127.0.0.1", self.control_port)) for _ in range(40)]
+        for connection in silent[:20]:
+            connection.sendall(b"\x16\x03\x01")  # the beginning of a TLS handshake
+        self.worker()
+        head.wait_for(READY)
+        self.assertNotEqual(self.complete(), "")
+        for connection in silent:
+            connection.close()
+
+    def test_the_token_is_never_logged(self):
+        head = self.head_that_waits()
+        worker = self.worker("--debug")
+        worker.wait_for(r"ready +rank 1 serves")
+        token = self.start("token", env={"TUTTI_CLUSTER_TOKEN": None})
+        self.assertEqual(token.wait_exit(), 0)
+        kept = pathlib.Path(token.stdout.strip())
+        self.assertEqual(kept.stat().st_mode & 0o777, 0o600)
+        for process in (head, worker, token):
+            for secret in (TOKEN[-32:], kept.read_text().strip()[-32:]):
+                self.assertNotIn(secret, process.log() + process.stdout)
+
     def test_nobody_comes(self):
         head = self.serve("-tp", 2, "--nnodes", 2, "--ready-timeout", 1)
         self.assertEqual(head.wait_exit(), 4)
@@ -60,12 +97,14 @@ class Refusals(ClusterTest):
 
     def test_taken_ports_name_the_process(self):
         with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             taken.bind(("127.0.0.1", self.port))
             taken.listen()
             head = self.serve()
             self.assertEqual(head.wait_exit(), 2)
         self.assertRegex(head.log(), rf"port {self.port} is taken by pid {os.getpid()} \(.*\): --port {self.port + 1}, or end it. Exit 2")
         with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             taken.bind(("0.0.0.0", self.control_port))
             taken.listen()
             head = self.serve()

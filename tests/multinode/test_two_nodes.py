@@ -82,12 +82,18 @@ class TwoNodeTest(ClusterTest):
         self.assertGreaterEqual(self.nodes.sent_bytes(1, "other0") - before, smallest_payload(NUM_TOKENS))
 
     def test_a_cut_wire_ends_the_answer_with_the_name_of_the_rank(self):
+        self.lose_node(self.nodes.cut)
+
+    def test_a_black_hole_ends_the_answer_with_the_name_of_the_rank(self):
+        self.lose_node(self.nodes.swallow)
+
+    def lose_node(self, action):
         head, worker = self.start_cluster("-tp", 2)
         client = self.start_client(1900)
         time.sleep(1.5)
         self.assertIsNone(client.process.poll(), client.log())
         begin = time.monotonic()
-        self.nodes.cut("cluster0")
+        action("cluster0")
         self.assertEqual(client.wait_exit(20), 5, client.log())
         self.assertLess(time.monotonic() - begin, 12)
         self.assertRegex(client.log(), r"rank 1 \(")
@@ -97,6 +103,6 @@ class TwoNodeTest(ClusterTest):
 
 if __name__ == "__main__":
     if not available():
-        print("two nodes need root and iproute2: skipped")
+        print("two nodes need root, iproute2 and iptables: skipped")
         sys.exit(77)
     unittest.main(verbosity=2)

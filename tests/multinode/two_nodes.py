@@ -6,7 +6,7 @@ import subprocess
 
 
 def available():
-    return os.geteuid() == 0 and shutil.which("ip") is not None
+    return os.geteuid() == 0 and shutil.which("ip") is not None and shutil.which("iptables") is not None
 
 
 def ip(*arguments):
@@ -42,6 +42,13 @@ class TwoNodes:
 
     def cut(self, device):
         ip("-n", self.names[1], "link", "set", device, "down")
+
+
+    def swallow(self, device):
+        """From now on node 2 hears nothing and is not heard, and nobody is told."""
+        for chain, option in (("INPUT", "-i"), ("OUTPUT", "-o")):
+            subprocess.run(["ip", "netns", "exec", self.names[1], "iptables", "-A", chain, option, device, "-j", "DROP"],
+                           check=True, capture_output=True)
 
 
 MODEL_SHAPE = {"layers": 12, "hidden": 576}  # of scripts/make_random_model.py
