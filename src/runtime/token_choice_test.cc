@@ -89,10 +89,9 @@ SamplingParams params(double temperature, int32_t top_k = 0, double top_p = 1.0,
 }
 
 TEST(TokenChoice, DrawsFollowTheDistribution) {
-  const auto logits = random_logits(300, 1);
-  for (const SamplingParams& p :
-       {params(1.0), params(0.5), params(1.7), params(1.0, 10), params(0.8, 100), params(1.0, 0, 0.9), params(1.3, 0, 0.999),
-        params(1.0, 0, 0.05), params(1.0, 40, 0.9), params(1.0, 0, 1.0, 0.05), params(0.9, 50, 0.95, 0.02)}) {
+  const auto logits = random_logits(100, 1);
+  for (const SamplingParams& p : {params(1.0), params(0.5), params(0.8, 30), params(1.0, 0, 0.9), params(1.7, 0, 0.999),
+                                  params(1.0, 20, 0.9), params(1.0, 0, 1.0, 0.05), params(0.9, 50, 0.95, 0.02)}) {
     SCOPED_TRACE(testing::Message() << "temperature " << p.temperature << ", top_k " << p.top_k << ", top_p " << p.top_p
                                     << ", min_p " << p.min_p);
     EXPECT_LT(chi_square_excess(logits, p), 4.0);

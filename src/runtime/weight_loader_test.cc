@@ -1,0 +1,133 @@
+#include "runtime/weight_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "models/decoder.h"
+#include "runtime/dummy_weights.h"
+#include "runtime/rank_memory.h"
+#include "weights/safetensors_writer.h"
+
+namespace tutti {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+Json tiny_json() {
+  return {{"architectures", {"LlamaForCausalLM"}}, {"hidden_size", 64},          {"intermediate_size", 128},
+          {"num_hidden_layers", 2},                {"num_attention_heads", 4},   {"num_key_value_heads", 2},
+          {"vocab_size", 100},                     {"rms_norm_eps", 1e-5},       {"torch_dtype", "float32"},
+          {"max_position_embeddings", 64},         {"tie_word_embeddings", true}};
+}
+
+class WeightLoader : public testing::Test {
+ protected:
+  WeightLoader() {
+    std::string name = (std::filesystem::temp_directory_path() / "tutti-loader-XXXXXX").string();
+    CHECK(mkdtemp(name.data()) != nullptr);
+    folder_ = name;
+    write_file(folder_ + "/config.json", dump_json(tiny_json()));
+    const ModelSource dummy = open_model(folder_, "dummy");
+    const DecoderModel model(dummy.config, partition_tensors(dummy.config, {}, 0), *self_, {0, 2}, 8);
+    for (const ParameterSlot& slot : model.parameters().slots()) {
+      for (const Parameter& p : slot.pieces) tensors_[dummy.file_name(p.name)] = dummy_values(p, pool_);
+    }
+  }
+  ~WeightLoader() override { std::filesystem::remove_all(folder_); }
+
+  void load() {
+    write_safetensors(folder_ + "/model.safetensors", tensors_);
+    const ModelSource source = open_model(folder_);
+    const DecoderModel model(source.config, partition_tensors(source.config, {}, 0), *self_, {0, 2}, 8);
+    int64_t last = 0;
+    load_weights(source, ctx_, model.parameters(), [&](int64_t done, int64_t total) {
+      EXPECT_GT(done, last);
+      EXPECT_LE(done, total);
+      last = done;
+    });
+    EXPECT_EQ(last, parameter_bytes(source, model.parameters()));
+  }
+
+  std::string folder_;
+  ThreadPool pool_{2};
+  Arena arena_{1 << 20, Device::cpu()};
+  Context ctx_{Device::cpu(), &pool_, &arena_};
+  std::unique_ptr<Communicator> self_ = make_self_communicator();
+  std::map<std::string, Tensor> tensors_;
+};
+
+TEST_F(WeightLoader, ReportsProgressToTheEnd) { EXPECT_NO_THROW(load()); }
+
+TEST_F(WeightLoader, MissingTensorsAreNamed) {
+  tensors_.erase("model.layers.1.mlp.up_proj.weight");
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<IoError>(AllOf(HasSubstr("tensor model.layers.1.mlp.up_proj.weight is missing"),
+                                                           HasSubstr("is the download complete?"))));
+}
+
+TEST_F(WeightLoader, WrongShapesAreNamed) {
+  tensors_["model.layers.0.self_attn.k_proj.weight"] = Tensor::zeros({64, 64}, DType::kF32);
+  EXPECT_THAT([&] { load(); },
+              ThrowsMessage<IoError>(HasSubstr("k_proj.weight is F32[64, 64], but the configuration asks for [32, 64]")));
+}
+
+TEST_F(WeightLoader, WrongTypesAreNamed) {
+  tensors_["model.layers.0.input_layernorm.weight"] = Tensor::zeros({64}, DType::kI32);
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<IoError>(AllOf(HasSubstr("input_layernorm.weight is of type I32"), HasSubstr("expected F32"))));
+}
+
+TEST_F(WeightLoader, FoldersWithoutAModelSayWhatIsNeeded) {
+  std::filesystem::remove(folder_ + "/config.json");
+  write_safetensors(folder_ + "/model.safetensors", tensors_);
+  EXPECT_THAT([&] { open_model(folder_); }, ThrowsMessage<IoError>(HasSubstr("a model is a folder with config.json")));
+  EXPECT_THAT([&] { open_model(folder_, "pt"); }, ThrowsMessage<ConfigError>(HasSubstr("--load-format pt is not one of")));
+  EXPECT_THAT([&] { open_model(folder_, "auto", "int3"); }, ThrowsMessage<ConfigError>(HasSubstr("--dtype int3 is not one of")));
+}
+
+TEST(DummyWeights, PartsAreThoseOfTheWhole) {
+  ThreadPool pool(2);
+  const Parameter whole{"layers.0.mlp.down.weight", 40, 96, ShardRule::whole()};
+  Parameter rows = whole, columns = whole;
+  rows.shard = ShardRule::rows({8, 16});
+  columns.shard = ShardRule::columns({32, 64});
+  const Tensor all = dummy_values(whole, pool), some_rows = dummy_values(rows, pool), some_columns = dummy_values(columns, pool);
+  double squares = 0.0;
+  for (int64_t r = 0; r < 40; ++r) {
+    for (int64_t c = 0; c < 96; ++c) {
+      const float value = all.row<float>(r)[c];
+      squares += value * value;
+      if (r >= 8 && r < 24) {
+        EXPECT_EQ(some_rows.row<float>(r - 8)[c], value);
+      }
+      if (c >= 32) {
+        EXPECT_EQ(some_columns.row<float>(r)[c - 32], value);
+      }
+    }
+  }
+  EXPECT_NEAR(std::sqrt(squares / (40 * 96)), 1.0 / std::sqrt(96.0), 0.005);
+}
+
+TEST(KvCacheSize, TooSmallForOneSequenceSaysWhatToDo) {
+  const KVCacheShape shape{2, 2, 64, 16, DType::kF32};
+  CacheConfig cache;
+  SchedulerConfig scheduler;
+  scheduler.max_model_len = 1000;
+  scheduler.max_num_seqs = 2;
+  cache.kv_cache_memory_bytes = 10 * shape.bytes_per_block();
+  EXPECT_THAT([&] { choose_num_blocks(shape, cache, scheduler); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("needs 63 blocks"), HasSubstr("gives 10"), HasSubstr("lower --max-model-len"))));
+  cache.kv_cache_memory_bytes.reset();
+  EXPECT_EQ(choose_num_blocks(shape, cache, scheduler), 2 * 63);  // never more than the scheduler can use
+  cache.num_blocks_override = 70;
+  EXPECT_EQ(choose_num_blocks(shape, cache, scheduler), 70);
+  EXPECT_THAT([] { kv_cache_dtype("int8", Device::cpu()); }, ThrowsMessage<ConfigError>(HasSubstr("--kv-cache-dtype int8 is not one of")));
+}
+
+}  // namespace
+}  // namespace tutti
