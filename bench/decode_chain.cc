@@ -1,0 +1,227 @@
+#include "decode_chain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "tensor/device_memory.h"
+#include "tensor/half.h"
+
+namespace tutti::bench {
+namespace {
+
+constexpr int64_t kBlockSize = 16;
+constexpr int64_t kMaxPositions = 8192;
+constexpr size_t kPoolBytes = size_t{32} << 20;
+
+void check(cudaError_t status) {
+  if (status != cudaSuccess) throw DeviceError(cudaGetErrorString(status));
+}
+
+}  // namespace
+
+double ModelShape::weight_bytes(double element) const {
+  const auto of_layer = static_cast<double>(qkv_rows() * hidden + heads * head_dim * hidden + 3 * intermediate * hidden);
+  return element * (layers * of_layer + static_cast<double>(vocab * hidden));
+}
+
+Timing time_graph(cudaStream_t stream, int repeats, const std::function<void()>& calls) {
+  calls();  // chooses algorithms, which cannot be timed during capture
+  check(cudaStreamSynchronize(stream));
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  calls();
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&exec, graph, 0));
+  std::vector<cudaEvent_t> events(static_cast<size_t>(repeats) + 1);
+  for (cudaEvent_t& e : events) check(cudaEventCreate(&e));
+  for (int i = 0; i < 3; ++i) check(cudaGraphLaunch(exec, stream));
+  check(cudaEventRecord(events[0], stream));
+  for (int i = 0; i < repeats; ++i) {
+    check(cudaGraphLaunch(exec, stream));
+    check(cudaEventRecord(events[static_cast<size_t>(i) + 1], stream));
+  }
+  check(cudaStreamSynchronize(stream));
+  std::vector<double> times;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, events[i], events[i + 1]));
+    times.push_back(ms);
+  }
+  for (cudaEvent_t e : events) check(cudaEventDestroy(e));
+  check(cudaGraphExecDestroy(exec));
+  check(cudaGraphDestroy(graph));
+  std::sort(times.begin(), times.end());
+  return {times[times.size() / 2], times.front()};
+}
+
+DecodeChain::DecodeChain(const ModelShape& shape, int64_t max_tokens, int64_t cached_tokens)
+    : shape_(shape), cuda_(make_cuda_context(Device::cuda(0))) {
+  const int64_t widest = std::max({shape.qkv_rows(), 2 * shape.intermediate, 4 * shape.hidden});
+  arena_ = std::make_unique<Arena>(static_cast<size_t>(max_tokens * widest) * 8 + (size_t{512} << 20), Device::cuda(0));
+  ctx_.device = Device::cuda(0);
+  ctx_.arena = arena_.get();
+  ctx_.cuda = cuda_.get();
+  const int64_t blocks = (cached_tokens + kBlockSize - 1) / kBlockSize;
+  const auto norm = [&] {
+    std::vector<float> ones(static_cast<size_t>(shape.hidden), 1.0f);
+    const Tensor t = Tensor::empty({shape.hidden}, DType::kF32, ctx_.device);
+    cuda::copy_async(t.data(), ones.data(), t.bytes(), stream());
+    cuda::synchronize(stream());
+    return t;
+  };
+  for (int i = 0; i < shape.layers; ++i) {
+    Layer layer;
+    layer.qkv = random_weight({shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim}, shape.hidden);
+    layer.o = random_weight({shape.hidden}, shape.heads * shape.head_dim);
+    layer.gate_up = random_weight({shape.intermediate, shape.intermediate}, shape.hidden);
+    layer.down = random_weight({shape.hidden}, shape.intermediate);
+    layer.input_norm = norm();
+    layer.post_norm = norm();
+    layer.kv.keys = random({blocks, shape.kv_heads, kBlockSize, shape.head_dim}, 1.0);
+    layer.kv.values = random({blocks, shape.kv_heads, kBlockSize, shape.head_dim}, 1.0);
+    layers_.push_back(std::move(layer));
+  }
+  embedding_ = random_weight({shape.vocab}, shape.hidden);
+  head_ = random_weight({shape.vocab}, shape.hidden);
+  norm_ = norm();
+  std::vector<float> angles;
+  for (int64_t p = 0; p < kMaxPositions; ++p) {
+    for (const bool sine : {false, true}) {
+      for (int64_t i = 0; i < shape.head_dim / 2; ++i) {
+        const double angle = static_cast<double>(p) * std::pow(500000.0, -2.0 * static_cast<double>(i) / static_cast<double>(shape.head_dim));
+        angles.push_back(static_cast<float>(sine ? std::sin(angle) : std::cos(angle)));
+      }
+    }
+  }
+  cos_sin_ = Tensor::empty({kMaxPositions, 2, shape.head_dim / 2}, DType::kF32, ctx_.device);
+  cuda::copy_async(cos_sin_.data(), angles.data(), cos_sin_.bytes(), stream());
+  cuda::synchronize(stream());
+}
+
+DecodeChain::~DecodeChain() { (void)cudaStreamSynchronize(stream()); }
+
+void DecodeChain::fill(void* data, size_t bytes, const Tensor& pool) {
+  auto* to = static_cast<std::byte*>(data);
+  for (size_t begin = 0; begin < bytes; begin += pool.bytes()) {
+    cuda::copy_async(to + begin, pool.data(), std::min(pool.bytes(), bytes - begin), stream());
+  }
+}
+
+Tensor DecodeChain::random(std::initializer_list<int64_t> shape, double deviation) {
+  size_t which = 0;
+  while (which < deviations_.size() && deviations_[which] != deviation) ++which;
+  if (which == deviations_.size()) {
+    std::mt19937 engine(static_cast<unsigned>(which) + 1);
+    std::normal_distribution<float> normal(0.0f, static_cast<float>(deviation));
+    std::vector<uint16_t> values(kPoolBytes / 2);
+    for (uint16_t& v : values) v = float_to_bfloat16(normal(engine));
+    const Tensor pool = Tensor::empty({static_cast<int64_t>(values.size())}, DType::kBF16, ctx_.device);
+    cuda::copy_async(pool.data(), values.data(), pool.bytes(), stream());
+    cuda::synchronize(stream());
+    pools_.push_back(pool);
+    deviations_.push_back(deviation);
+  }
+  const Tensor t = Tensor::empty(shape, DType::kBF16, ctx_.device);
+  fill(t.data(), t.bytes(), pools_[which]);
+  return t;
+}
+
+PackedWeight DecodeChain::random_weight(std::vector<int64_t> rows, int64_t k) {
+  PackedWeight w;
+  w.in_features = k;
+  for (int64_t r : rows) w.out_features += r;
+  const Tensor all = random({w.out_features * k}, 1 / std::sqrt(static_cast<double>(k)));
+  int64_t begin = 0;
+  for (int64_t r : rows) {
+    Tensor part = all.slice(0, begin, r * k);
+    w.segments.push_back({DType::kBF16, r, 0, Tensor::view(part.data(), {r * k * 2}, DType::kU8, ctx_.device, std::make_shared<Tensor>(all))});
+    begin += r * k;
+  }
+  return w;
+}
+
+Tensor DecodeChain::ints(const std::vector<int32_t>& values) {
+  const Tensor t = Tensor::empty({static_cast<int64_t>(values.size())}, DType::kI32, ctx_.device);
+  cuda::copy_async(t.data(), values.data(), t.bytes(), stream());
+  cuda::synchronize(stream());
+  return t;
+}
+
+struct DecodeChain::Step {
+  AttentionMetadata meta;
+  Tensor ids;
+  Tensor last_rows;
+};
+
+// What models/decoder.cc calls, in its order.
+void DecodeChain::run(const Step& step) {
+  arena_->reset();
+  const int64_t n = step.meta.num_tokens, q_size = shape_.heads * shape_.head_dim, kv_size = shape_.kv_heads * shape_.head_dim;
+  const Tensor hidden = arena_->allocate({n, shape_.hidden}, DType::kBF16), out = arena_->allocate({n, shape_.hidden}, DType::kBF16);
+  const Tensor normed = arena_->allocate({n, shape_.hidden}, DType::kBF16), qkv = arena_->allocate({n, shape_.qkv_rows()}, DType::kBF16);
+  const Tensor heads = arena_->allocate({n, shape_.heads, shape_.head_dim}, DType::kBF16);
+  const Tensor inner = arena_->allocate({n, shape_.intermediate}, DType::kBF16);
+  const Tensor q = qkv.slice(1, 0, q_size).split_last(shape_.heads, shape_.head_dim);
+  const Tensor k = qkv.slice(1, q_size, kv_size).split_last(shape_.kv_heads, shape_.head_dim);
+  const Tensor v = qkv.slice(1, q_size + kv_size, kv_size).split_last(shape_.kv_heads, shape_.head_dim);
+  const ops::AttentionParams params{.scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim))};
+  ops::embedding(ctx_, step.ids, embedding_, 0, hidden);
+  bool first = true;
+  for (const Layer& layer : layers_) {
+    if (first) ops::rms_norm(ctx_, hidden, layer.input_norm, 1e-5, normed);
+    else ops::add_rms_norm(ctx_, hidden, out, layer.input_norm, 1e-5, normed);
+    first = false;
+    ops::linear(ctx_, normed, layer.qkv, Tensor(), qkv);
+    ops::rope_write_kv(ctx_, q, k, v, cos_sin_, RopeLayout::kHalf, step.meta, layer.kv);
+    ops::paged_attention(ctx_, q, layer.kv, step.meta, params, heads);
+    ops::linear(ctx_, heads.reshape({n, q_size}), layer.o, Tensor(), out);
+    ops::add_rms_norm(ctx_, hidden, out, layer.post_norm, 1e-5, normed);
+    ops::gate_up_silu(ctx_, normed, layer.gate_up, inner);
+    ops::linear(ctx_, inner, layer.down, Tensor(), out);
+  }
+  ops::add_rms_norm(ctx_, hidden, out, norm_, 1e-5, normed);
+  const int64_t seqs = step.last_rows.size(0);
+  const Tensor last = arena_->allocate({seqs, shape_.hidden}, DType::kBF16), logits = arena_->allocate({seqs, shape_.vocab}, DType::kF32);
+  ops::gather_rows(ctx_, normed, step.last_rows, last);
+  ops::linear(ctx_, last, head_, Tensor(), logits);
+}
+
+Timing DecodeChain::time_step(int seqs, int query_len, int context, int repeats) {
+  Step step;
+  std::vector<int32_t> query_start = {0}, lens, table, positions, ids, last;
+  std::vector<int64_t> slots;
+  const auto blocks = static_cast<int32_t>((context + kBlockSize - 1) / kBlockSize);
+  CHECK_LE(int64_t{seqs} * blocks, layers_[0].kv.keys.size(0));
+  CHECK_LE(context, kMaxPositions);
+  for (int s = 0; s < seqs; ++s) {
+    for (int32_t b = 0; b < blocks; ++b) table.push_back(b * seqs + s);  // neighbours in a sequence are not in memory
+    for (int p = context - query_len; p < context; ++p) {
+      positions.push_back(p);
+      ids.push_back((s * 7919 + p * 104729) % static_cast<int32_t>(shape_.vocab));
+      slots.push_back(static_cast<int64_t>(p / kBlockSize * seqs + s) * kBlockSize + p % kBlockSize);
+    }
+    query_start.push_back(static_cast<int32_t>(positions.size()));
+    last.push_back(static_cast<int32_t>(positions.size()) - 1);
+    lens.push_back(context);
+  }
+  step.meta.num_seqs = seqs;
+  step.meta.num_tokens = static_cast<int64_t>(positions.size());
+  step.meta.max_query_len = query_len;
+  step.meta.max_seq_len = context;
+  step.meta.query_start = ints(query_start);
+  step.meta.seq_lens = ints(lens);
+  step.meta.block_table = ints(table).reshape({seqs, blocks});
+  step.meta.positions = ints(positions);
+  step.meta.slot_mapping = Tensor::empty({step.meta.num_tokens}, DType::kI64, ctx_.device);
+  cuda::copy_async(step.meta.slot_mapping.data(), slots.data(), step.meta.slot_mapping.bytes(), stream());
+  cuda::synchronize(stream());
+  step.ids = ints(ids);
+  step.last_rows = ints(last);
+  return time_graph(stream(), repeats, [&] { run(step); });
+}
+
+}  // namespace tutti::bench
