@@ -71,7 +71,7 @@ bool Generation::submit(Choice& choice, int32_t max_tokens) {
   request.deadline = deadline_;
   const auto admission = context_.engine.submit(std::move(request), request_.n, exchange_->loop(),
                                                 [self = shared_from_this(), &choice](TokenOutput output) {
-                                                  self->on_output(choice, std::move(output));
+                                                  self->receive(choice, std::move(output));
                                                 });
   switch (admission) {
     case AsyncEngine::Admission::kAccepted:
@@ -97,8 +97,17 @@ void Generation::watch_client() {
   if (request_.stream) exchange_->on_writable([self = shared_from_this()] { self->flush_all(); });
 }
 
-void Generation::on_output(Choice& choice, TokenOutput output) {
+void Generation::receive(Choice& choice, TokenOutput output) {
   if (released_ || choice.done) return;
+  try {
+    on_output(choice, std::move(output));
+  } catch (const std::exception& e) {
+    log::error("{}: {}", id_, e.what());
+    if (!released_) fail(500, e.what());
+  }
+}
+
+void Generation::on_output(Choice& choice, TokenOutput output) {
   if (output.finish_reason == FinishReason::kError || output.finish_reason == FinishReason::kAbort) {
     choice.done = true;  // the engine has already let go of it
     const bool late = deadline_ && Clock::now() >= *deadline_;

@@ -52,6 +52,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   bool submit(Choice& choice, int32_t max_tokens);
   void watch_client();
+  void receive(Choice& choice, TokenOutput output);
   void on_output(Choice& choice, TokenOutput output);
   void take_tokens(Choice& choice, TokenOutput& output);
   void add_text(Choice& choice, const std::string& text, bool last);

@@ -87,6 +87,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
 
   void close() override {
     failed_ = true;
+    if (exchange_) exchange_->disconnect();
     boost::system::error_code ignored;
     socket().close(ignored);
     wake();

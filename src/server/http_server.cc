@@ -90,8 +90,18 @@ class IoLoop final : public EventLoop {
         [this, connection](std::exception_ptr error) {
           connections_.erase(connection.get());
           --num_connections_;
-          if (error) std::rethrow_exception(error);
+          if (error) fail(*connection, error);
         });
+  }
+
+  // Only a bug or a lack of memory comes here: it costs one connection, not the server.
+  static void fail(ConnectionBase& connection, const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      log::error("a connection was ended: {}", e.what());
+    }
+    connection.close();
   }
 
   // Closing a connection may end it and change the set.

@@ -84,11 +84,8 @@ void OpenAiApi::run_sized(const Exchange& exchange, std::function<std::function<
     std::function<void()> done;
     try {
       done = work();
-    } catch (const InvalidRequest& e) {
-      done = [exchange, r = error_response(e.http_status(), e.what(), e.param())] { exchange->respond(r); };
-    } catch (const std::exception& e) {
-      log::error("{} {}: {}", exchange->request().method, exchange->request().path, e.what());
-      done = [exchange, r = error_response(500, e.what())] { exchange->respond(r); };
+    } catch (...) {
+      done = [exchange, r = current_exception_response(exchange->request())] { exchange->respond(r); };
     }
     exchange->loop().post(std::move(done));
   });
@@ -132,8 +129,9 @@ void OpenAiApi::start(const Exchange& exchange, Prepared prepared) const {
     const auto generation = std::make_shared<Generation>(context_, exchange, std::move(prepared.request),
                                                          std::move(prepared.prompts), full_id, deadline);
     generation->start(prepared.max_tokens);
-  } catch (const InvalidRequest& e) {
-    exchange->respond(error_response(e.http_status(), e.what(), e.param()));
+  } catch (...) {
+    HttpResponse response = current_exception_response(exchange->request());
+    if (!exchange->started()) exchange->respond(std::move(response));
   }
 }
 

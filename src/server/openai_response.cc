@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
+#include "base/log.h"
+
 namespace tutti {
 namespace {
 
@@ -104,6 +107,17 @@ HttpResponse json_response(const Json& body) {
   HttpResponse response;
   response.body = dump_json(body);
   return response;
+}
+
+HttpResponse current_exception_response(const HttpRequest& request) {
+  try {
+    throw;
+  } catch (const InvalidRequest& e) {
+    return error_response(e.http_status(), e.what(), e.param());
+  } catch (const std::exception& e) {
+    log::error("{} {}: {}", request.method, request.path, e.what());
+    return error_response(500, e.what());
+  }
 }
 
 std::string LogprobWriter::text(int32_t token_id) const {

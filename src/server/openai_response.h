@@ -29,6 +29,8 @@ Json usage_json(const Usage& usage, bool with_details);
 Json error_json(int status, const std::string& message, const std::string& param = "");
 HttpResponse error_response(int status, const std::string& message, const std::string& param = "");
 HttpResponse json_response(const Json& body);
+// Inside a catch block: what the client is told about the exception. What is not its fault is logged.
+HttpResponse current_exception_response(const HttpRequest& request);
 
 // Tokens and their log probabilities in the forms of the two APIs.
 class LogprobWriter {

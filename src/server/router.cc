@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "server/openai_response.h"
 
 namespace tutti {
@@ -103,11 +101,9 @@ void Router::handle(const std::shared_ptr<HttpExchange>& exchange) const {
   });
   try {
     dispatch(exchange, methods);
-  } catch (const InvalidRequest& e) {
-    exchange->respond(error_response(e.http_status(), e.what(), e.param()));
-  } catch (const std::exception& e) {
-    log::error("{} {}: {}", exchange->request().method, exchange->request().path, e.what());
-    if (!exchange->started()) exchange->respond(error_response(500, e.what()));
+  } catch (...) {
+    HttpResponse response = current_exception_response(exchange->request());
+    if (!exchange->started()) exchange->respond(std::move(response));
   }
 }
 
