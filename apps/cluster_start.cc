@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -15,6 +17,13 @@ namespace {
 constexpr double kGiB = 1 << 30;
 constexpr auto kLoadPatience = std::chrono::minutes(5);
 constexpr auto kProgressInterval = std::chrono::milliseconds(500);
+constexpr auto kStopGrace = std::chrono::seconds(3);
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+std::chrono::nanoseconds to_nanoseconds(double seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
 
 int64_t number(const Json& json, const char* key) {
   return json.is_object() && json.contains(key) && json[key].is_number() ? json[key].get<int64_t>() : 0;
@@ -95,6 +104,67 @@ void open_control_port(Head& head, const ServeOptions& options, int port) {
   }
 }
 
+// Waits until all ranks have loaded, says what they hold, lets them begin. Nothing when interrupted.
+std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, const EngineConfig& engine, const std::function<bool()>& interrupted) {
+  const auto begin = Clock::now();
+  const std::vector<Json> loaded = ranks.wait_loaded(kLoadPatience, kProgressInterval, [&](const auto& progress) {
+    const double seconds = seconds_since(begin);
+    if (seconds > 2) log::progress("weights", weights_bar(progress, seconds, ranks));
+    return !interrupted();
+  });
+  if (loaded.empty()) return std::nullopt;
+  int64_t num_blocks = std::numeric_limits<int64_t>::max();
+  int64_t bytes = 0;
+  for (const Json& report : loaded) {
+    num_blocks = std::min(num_blocks, number(report, "num_kv_blocks"));
+    bytes += number(report, "weights");
+  }
+  log::fact("weights", "{} on {} ranks in {:.1f} s", format_bytes(static_cast<double>(bytes)), loaded.size(), seconds_since(begin));
+  say_memory(loaded, engine, num_blocks);
+  ranks.send_all(FrameType::kStart, dump_json({{"num_kv_blocks", num_blocks}}));
+  const int stages = engine.parallel.pipeline_parallel_size;
+  return ExecutorInfo{.num_kv_blocks = num_blocks, .pipeline_stages = stages, .max_steps_in_flight = std::max(2, stages)};
+}
+
+// One try to form the cluster again. Nothing when interrupted; throws when the others do not come or fail again.
+std::shared_ptr<RankGroup> reform(Head& head, const ServeOptions& options, int64_t num_blocks, Deadline deadline,
+                                  const std::function<bool()>& interrupted) {
+  if (head.needs_other_nodes() && !head.wait_for_nodes(deadline, "--recovery-wait", interrupted)) return nullptr;
+  auto ranks = head.start_ranks();
+  const auto info = load_ranks(*ranks, options.engine, interrupted);
+  if (!info) return nullptr;
+  if (info->num_kv_blocks < num_blocks) {
+    throw DeviceError(fmt::format("the ranks now hold {} KV blocks, {} before", info->num_kv_blocks, num_blocks));
+  }
+  return ranks;
+}
+
+// On the engine thread, whose requests wait meanwhile: stops what is left of the ranks, waits for the lost ones (or a
+// spare node) and starts all again. Nothing when that did not work out in time.
+std::shared_ptr<RankGroup> recover_ranks(Head& head, const ServeOptions& options, int64_t num_blocks,
+                                         const std::string& reason, const std::function<bool()>& interrupted) {
+  const auto begin = Clock::now();
+  const Deadline deadline = Deadline::after(to_nanoseconds(options.recovery_wait_s));
+  log::warning("{}. Requests wait, for {:.0f} s (--recovery-wait); streams get a keep-alive", reason, options.recovery_wait_s);
+  while (!interrupted()) {
+    head.stop_ranks(reason, false, kStopGrace);
+    try {
+      auto ranks = reform(head, options, num_blocks, deadline, interrupted);
+      if (ranks == nullptr) break;
+      log::fact("ready", "{} again: requests go on from the tokens they have, out for {:.1f} s",
+                options.engine.parallel.describe(), seconds_since(begin));
+      return ranks;
+    } catch (const Error& e) {
+      if (deadline.passed() || dynamic_cast<const CommError*>(&e) == nullptr) {
+        log::error("no recovery: {}", e.what());
+        return nullptr;
+      }
+      log::warning("the recovery failed and is tried again: {}", e.what());
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 int local_rank_count(const LaunchPlan& plan, const ParallelConfig& parallel) {
@@ -106,36 +176,26 @@ Cluster start_cluster(const ServeOptions& options, const LaunchPlan& plan, const
                       const std::function<bool()>& interrupted) {
   Cluster cluster;
   cluster.head = std::make_unique<Head>(head_options(options, plan, model));
-  say_node(*cluster.head, options.engine);
-  const bool others = cluster.head->needs_other_nodes();
-  if (others || control_port) open_control_port(*cluster.head, options, plan.master_port);
-  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(options.ready_timeout_s));
+  Head& head = *cluster.head;
+  say_node(head, options.engine);
+  const bool others = head.needs_other_nodes();
+  if (others || control_port) open_control_port(head, options, plan.master_port);
   const auto wait_begin = Clock::now();
-  if (others && !cluster.head->wait_for_nodes(Deadline::after(wait), interrupted)) return cluster;
-  cluster.waited_s = std::chrono::duration<double>(Clock::now() - wait_begin).count();
-  if (others) log::fact("layout", "{} over {} nodes", options.engine.parallel.describe(), cluster.head->members().size());
+  const Deadline ready_by = Deadline::after(to_nanoseconds(options.ready_timeout_s));
+  if (others && !head.wait_for_nodes(ready_by, "--ready-timeout", interrupted)) return cluster;
+  cluster.waited_s = seconds_since(wait_begin);
+  if (others) log::fact("layout", "{} over {} nodes", options.engine.parallel.describe(), head.members().size());
 
-  const auto begin = Clock::now();
-  cluster.ranks = cluster.head->start_ranks();
-  const std::vector<Json> loaded = cluster.ranks->wait_loaded(kLoadPatience, kProgressInterval, [&](const auto& progress) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (seconds > 2) log::progress("weights", weights_bar(progress, seconds, *cluster.ranks));
-    return !interrupted();
-  });
-  if (loaded.empty()) return cluster;
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  int64_t num_blocks = std::numeric_limits<int64_t>::max();
-  int64_t bytes = 0;
-  for (const Json& report : loaded) {
-    num_blocks = std::min(num_blocks, number(report, "num_kv_blocks"));
-    bytes += number(report, "weights");
+  const auto ranks = head.start_ranks();
+  const auto info = load_ranks(*ranks, options.engine, interrupted);
+  if (!info) return cluster;
+  ClusterExecutor::Recover recover;
+  if (options.recovery_wait_s > 0) {
+    recover = [&head, &options, blocks = info->num_kv_blocks, interrupted](const std::string& reason) {
+      return recover_ranks(head, options, blocks, reason, interrupted);
+    };
   }
-  log::fact("weights", "{} on {} ranks in {:.1f} s", format_bytes(static_cast<double>(bytes)), loaded.size(), seconds);
-  say_memory(loaded, options.engine, num_blocks);
-  cluster.ranks->send_all(FrameType::kStart, dump_json({{"num_kv_blocks", num_blocks}}));
-  const int stages = options.engine.parallel.pipeline_parallel_size;
-  cluster.executor = std::make_unique<ClusterExecutor>(
-      *cluster.ranks, ExecutorInfo{.num_kv_blocks = num_blocks, .pipeline_stages = stages, .max_steps_in_flight = std::max(2, stages)});
+  cluster.executor = std::make_unique<ClusterExecutor>(ranks, *info, std::move(recover));
   return cluster;
 }
 

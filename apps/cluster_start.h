@@ -14,14 +14,13 @@ namespace tutti {
 
 struct Cluster {
   std::unique_ptr<Head> head;
-  std::shared_ptr<RankGroup> ranks;
   std::unique_ptr<ClusterExecutor> executor;
   double waited_s = 0;  // for other nodes
 };
 
 // Admits other nodes when ranks are missing, starts all ranks and waits until they have loaded. A cluster without an
 // executor was interrupted. Throws JoinError, ConfigError, CommError. `control_port`: open it even when this node has
-// all ranks, for `tutti status`.
+// all ranks, for `tutti status`. `interrupted` is also asked later, on the engine thread, while lost ranks are waited for.
 Cluster start_cluster(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model, bool control_port,
                       const std::function<bool()>& interrupted);
 

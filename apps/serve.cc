@@ -85,8 +85,10 @@ void say_ready(const ServeOptions& options, const Server& server, double waited)
 // Turns signals into a drain: the first lets running requests finish, the second ends now.
 class Drain {
  public:
-  Drain(Signals& signals, Server& server, const AsyncEngine& engine, double timeout_s)
-      : thread_([&signals, &server, &engine, timeout_s, this] { watch(signals, server, engine, timeout_s); }) {}
+  // `ending` is set at the first signal.
+  Drain(Signals& signals, Server& server, const AsyncEngine& engine, double timeout_s, std::atomic<bool>& ending)
+      : ending_(ending),
+        thread_([&signals, &server, &engine, timeout_s, this] { watch(signals, server, engine, timeout_s); }) {}
   ~Drain() {
     stop_ = true;
     thread_.join();
@@ -97,6 +99,7 @@ class Drain {
     int count = 0;
     while (!stop_) {
       if (!signals.wait(Deadline::after(std::chrono::milliseconds(100)))) continue;
+      ending_ = true;
       if (++count == 1) {
         log::fact("draining", "{} requests run, no new ones, for up to {:.0f} s (--shutdown-timeout). Ctrl-C again ends now",
                   engine.num_open(), timeout_s);
@@ -107,21 +110,22 @@ class Drain {
     }
   }
 
+  std::atomic<bool>& ending_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
 
-Json status_of(const AsyncEngine& engine, const RankGroup& ranks) {
+Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& group) {
   const EngineStats stats = engine.stats();
   Json rows = Json::array();
-  const std::vector<RankGroup::Times> times = ranks.times();
-  for (int rank = 0; rank < ranks.world_size(); ++rank) {
-    const RankGroup::Place place = ranks.place(rank);
-    const RankGroup::Times& t = times[static_cast<size_t>(rank)];
+  const std::vector<RankGroup::Times> times = group ? group->times() : std::vector<RankGroup::Times>{};
+  for (size_t rank = 0; rank < times.size(); ++rank) {
+    const RankGroup::Place place = group->place(static_cast<int>(rank));
+    const RankGroup::Times& t = times[rank];
     rows.push_back({{"rank", rank}, {"node", place.node}, {"pid", place.pid}, {"steps", t.steps},
                     {"total_seconds", t.total}, {"comm_seconds", t.comm}, {"comm_bytes", t.comm_bytes}});
   }
-  return {{"state", engine.draining() ? "draining" : stats.healthy ? "ready" : "lost"},
+  return {{"state", engine.draining() ? "draining" : !stats.healthy ? "lost" : group ? "ready" : "degraded"},
           {"uptime_s", log::seconds_since_start()},
           {"running", stats.num_running},
           {"waiting", stats.num_waiting},
@@ -143,7 +147,9 @@ Json status_of(const AsyncEngine& engine, const RankGroup& ranks) {
 }
 
 // Rows of /metrics that only the head of the ranks knows.
-std::string rank_metrics(const RankGroup& ranks) {
+std::string rank_metrics(const std::shared_ptr<RankGroup>& group) {
+  if (group == nullptr) return "";
+  const RankGroup& ranks = *group;
   const std::vector<RankGroup::Times> times = ranks.times();
   std::string text;
   const auto counter = [&](const char* name, const char* help, const auto& value) {
@@ -163,14 +169,16 @@ std::string rank_metrics(const RankGroup& ranks) {
 int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   check_port_is_free(options.server);
   const ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
-  Cluster cluster = start_cluster(options, plan, model, true, [&] { return signals.interrupted(); });
+  std::atomic<bool> serving{false};
+  std::atomic<bool> ending{false};  // somebody has asked for the end while we served
+  Cluster cluster = start_cluster(options, plan, model, true, [&] { return serving ? ending.load() : signals.interrupted(); });
   if (cluster.executor == nullptr) return static_cast<int>(ExitCode::kOk);
 
   Metrics metrics(options.engine, model.info.served_names.front(), options.server.metrics_prefixes);
-  metrics.add_source([&ranks = *cluster.ranks] { return rank_metrics(ranks); });
+  metrics.add_source([&head = *cluster.head] { return rank_metrics(head.ranks()); });
   AsyncEngine engine(options.engine, model.info.eos_token_ids, *cluster.executor, metrics);
   Server server(options.server, model.info, engine, metrics, *model.tokenizer, *model.chat_template);
-  cluster.head->set_status_source([&] { return status_of(engine, *cluster.ranks); });
+  cluster.head->set_status_source([&] { return status_of(engine, cluster.head->ranks()); });
   say_ready(options, server, cluster.waited_s);
   std::optional<StatsLog> stats_log;
   if (options.log_stats) stats_log.emplace(engine);
@@ -183,7 +191,8 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
     server.drain(Deadline::after(seconds(options.shutdown_timeout_s)));
   });
   {
-    Drain drain(signals, server, engine, options.shutdown_timeout_s);
+    serving = true;
+    Drain drain(signals, server, engine, options.shutdown_timeout_s, ending);
     server.run();
   }
   cluster.head->on_leaving({});

@@ -62,6 +62,7 @@ void parallel_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--token", &o.token.token, "the cluster token");
   p.value("--token-file", &o.token.token_file, "a file that holds the cluster token");
   p.value("--ready-timeout", &o.ready_timeout_s, "seconds to wait for other nodes");
+  p.value("--recovery-wait", &o.recovery_wait_s, "seconds to wait for lost ranks while requests wait; 0 = end them at once");
   p.value("--distributed-timeout-seconds", &raw.distributed_timeout, "deadline of one collective (10)");
   p.value("--cpu-threads", &o.engine.cpu_threads, "of one rank; 0 = cores of the node / its ranks");
 }

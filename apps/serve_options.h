@@ -29,6 +29,7 @@ struct ServeOptions {
   std::string generation_config = "auto";
   Json override_generation_config = Json::object();
   double ready_timeout_s = 600;
+  double recovery_wait_s = 0;       // --recovery-wait
   double shutdown_timeout_s = 30;
   bool log_stats = true;
   log::Options log;

@@ -82,15 +82,15 @@ void Head::listen(const ClusterToken& token, const TlsIdentity& identity) {
   server_ = std::make_unique<ControlServer>(options_.control_port, identity, handler);
 }
 
-void Head::announce_wait(Deadline deadline) const {
+void Head::announce_wait(Deadline deadline, const char* flag) const {
   const std::vector<int> missing = membership_.free_ranks();
-  const auto minutes = std::chrono::duration<double, std::ratio<60>>(deadline.left()).count();
-  log::fact("waiting", "for {}, for {:.0f} min (--ready-timeout). On the other node type:",
-            count_ranks(missing.size(), "more "), minutes);
+  const auto seconds = std::chrono::duration<double>(deadline.left()).count();
+  const std::string time = seconds > 90 ? fmt::format("{:.0f} min", seconds / 60) : fmt::format("{:.0f} s", seconds);
+  log::fact("waiting", "for {}, for {} ({}). On the other node type:", count_ranks(missing.size(), "more "), time, flag);
   std::string port;
   if (options_.control_port != kDefaultControlPort) port = fmt::format(" --master-port {}", options_.control_port);
-  const std::string flag = show_token_ ? " --token " + token_ : " --token-file FILE";
-  log::continuation(fmt::format("tutti worker --master-ip {}{}{}", own_address_, port, flag));
+  const std::string token_flag = show_token_ ? " --token " + token_ : " --token-file FILE";
+  log::continuation(fmt::format("tutti worker --master-ip {}{}{}", own_address_, port, token_flag));
   if (!show_token_) {
     const std::string place = kept_token_file_.empty() ? "" : " (here: " + kept_token_file_ + ")";
     log::continuation(fmt::format("FILE holds the cluster token{}; a worker that has joined before needs none", place));
@@ -110,11 +110,11 @@ std::string Head::explain_missing(double waited) const {
       options_.control_port);
 }
 
-bool Head::wait_for_nodes(Deadline deadline, const std::function<bool()>& interrupted) {
+bool Head::wait_for_nodes(Deadline deadline, const char* flag, const std::function<bool()>& interrupted) {
   std::unique_lock lock(mutex_);
   if (membership_.complete()) return true;
   const auto begin = Clock::now();
-  announce_wait(deadline);
+  announce_wait(deadline, flag);
   while (!membership_.complete()) {
     if (interrupted()) return false;
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -203,6 +203,11 @@ void Head::stop_ranks(const std::string& reason, bool leave, std::chrono::nanose
   }
   for (const auto& [id, session] : sessions) session->send(stop);
   if (local_ranks_) local_ranks_->stop(grace);
+}
+
+std::shared_ptr<RankGroup> Head::ranks() const {
+  std::lock_guard lock(mutex_);
+  return group_;
 }
 
 void Head::set_status_source(std::function<Json()> source) {

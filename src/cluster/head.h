@@ -1,6 +1,6 @@
 // The head of a cluster: admits nodes on the control port, starts ranks here and there, and watches all of them. Lives
-// in the process that serves the API. Main thread, unless said otherwise; sessions of nodes and the watch have threads
-// of their own.
+// in the process that serves the API. The main thread starts it; while it serves, the engine thread may restart ranks.
+// Sessions of nodes and the watch have threads of their own.
 #pragma once
 
 #include <condition_variable>
@@ -50,12 +50,14 @@ class Head final : private ControlHandler {
   // Opens the control port. Throws ConfigError when it is taken.
   void listen(const ClusterToken& token, const TlsIdentity& identity);
 
-  // Waits until every rank has a node. `interrupted` is asked often; returns false when it said yes. Throws JoinError
-  // at the deadline.
-  bool wait_for_nodes(Deadline deadline, const std::function<bool()>& interrupted);
+  // Waits until every rank has a node. `flag` sets the time, for the lines people read. `interrupted` is asked often;
+  // returns false when it said yes. Throws JoinError at the deadline.
+  bool wait_for_nodes(Deadline deadline, const char* flag, const std::function<bool()>& interrupted);
 
-  // Starts all ranks in a new epoch. Main thread: ranks die with the thread that started them.
+  // Starts all ranks in a new epoch; those of an earlier one have been stopped.
   std::shared_ptr<RankGroup> start_ranks();
+  // The ranks of today; nullptr when none run. Any thread.
+  std::shared_ptr<RankGroup> ranks() const;
   // Ends all ranks. `leave`: the head itself ends, so workers wait for another one.
   void stop_ranks(const std::string& reason, bool leave, std::chrono::nanoseconds grace);
 
@@ -83,7 +85,7 @@ class Head final : private ControlHandler {
   int node_of_session(const std::shared_ptr<NodeSession>& session) const;
   std::shared_ptr<RankGroup> group_of(int64_t epoch) const;
   RankConfig rank_config(int rank, const MemberNode& node, const std::string& secret) const;
-  void announce_wait(Deadline deadline) const;
+  void announce_wait(Deadline deadline, const char* flag) const;
   std::string explain_missing(double waited) const;
   void watch();
 

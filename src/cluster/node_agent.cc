@@ -230,11 +230,13 @@ void NodeAgent::start_ranks(const StartRanks& start) {
   loaded_bytes_ = 0;
   load_begin_ = Clock::now();
   ranks_ = std::make_unique<RankProcesses>(RankProcesses::Callbacks{
-      [this](int rank, Frame frame) {
+      [this, epoch = start.epoch](int rank, Frame frame) {
         watch_own_frame(frame);
-        client_->send(RankFrame{epoch_, rank, std::move(frame)});
+        client_->send(RankFrame{epoch, rank, std::move(frame)});
       },
-      [this](int rank, pid_t, const std::string& how) { client_->send(RankExit{epoch_, rank, how}); }});
+      [this, epoch = start.epoch](int rank, pid_t, const std::string& how) {
+        client_->send(RankExit{epoch, rank, how});
+      }});
   for (const auto& [rank, text] : start.ranks) {
     std::string config = text;
     if (!options_.model.empty()) {

@@ -1,5 +1,5 @@
 // A node that is not the head: finds the head, joins it, runs the ranks that it is given, forwards their frames. When
-// the head ends it waits for the next one. Runs on the main thread (ranks die with the thread that started them).
+// the head ends it waits for the next one. Runs on the main thread.
 #pragma once
 
 #include <atomic>

@@ -21,7 +21,7 @@ Deadline soon() { return Deadline::after(seconds(5)); }
 // Two ranks whose messages are kept.
 class RankGroupTest : public ::testing::Test {
  protected:
-  RankGroupTest() : group(2), executor(group, {.num_kv_blocks = 10}) {
+  RankGroupTest() : ranks(std::make_shared<RankGroup>(2)), group(*ranks), executor(ranks, {.num_kv_blocks = 10}) {
     for (int rank = 0; rank < 2; ++rank) {
       group.attach(rank, {rank == 0 ? "node1" : "node2", 4710 + rank}, [this, rank](FrameType type, std::string_view payload) {
         if (broken == rank) throw CommError("broken pipe");
@@ -44,7 +44,8 @@ class RankGroupTest : public ::testing::Test {
     return "no error";
   }
 
-  RankGroup group;
+  std::shared_ptr<RankGroup> ranks;
+  RankGroup& group;
   ClusterExecutor executor;
   std::vector<std::pair<int, Frame>> sent;
   int broken = -1;
@@ -125,6 +126,31 @@ TEST_F(RankGroupTest, MalformedFramesFailTheGroup) {
   group.on_frame(0, {FrameType::kOutput, "garbage"});
   EXPECT_THAT(group.failure()->message, HasSubstr("rank 0 (node1, pid 4710) sent what it should not"));
   group.on_frame(7, {FrameType::kOutput, ""});  // no such rank: dropped
+}
+
+TEST_F(RankGroupTest, ALossIsNoticedWithoutAStepInFlight) {
+  EXPECT_FALSE(executor.ready());
+  group.on_exit(1, "was killed by signal 11 (Segmentation fault)");
+  EXPECT_TRUE(executor.ready());
+  EXPECT_THAT(error_of([&] { executor.wait(soon()); }), HasSubstr("rank 1 (node2, pid 4711) was killed by signal 11"));
+  EXPECT_FALSE(executor.recover("lost"));
+}
+
+TEST_F(RankGroupTest, RecoveryGoesOnWithOtherRanksFromStepOne) {
+  auto others = std::make_shared<RankGroup>(2);
+  for (int rank = 0; rank < 2; ++rank) others->attach(rank, {"node1", 1}, [](FrameType, std::string_view) {});
+  std::string asked;
+  ClusterExecutor recovering(ranks, {}, [&](const std::string& reason) {
+    asked = reason;
+    return others;
+  });
+  recovering.submit({.step = 9});
+  group.on_exit(0, "was killed by signal 9 (Killed)");
+  EXPECT_TRUE(recovering.recover("rank 0 is gone"));
+  EXPECT_EQ(asked, "rank 0 is gone");
+  recovering.submit({.step = 1});
+  for (int rank = 0; rank < 2; ++rank) others->on_frame(rank, {FrameType::kOutput, wire::encode(ModelRunnerOutput{.step = 1})});
+  EXPECT_EQ(recovering.wait(soon()).step, 1);
 }
 
 TEST_F(RankGroupTest, TheStoreAnswersEarlyAndLateQuestions) {

@@ -89,6 +89,32 @@ void RankProcesses::wake() {
 }
 
 pid_t RankProcesses::spawn(int rank, const std::string& config) {
+  SpawnRequest request{rank, config, {}};
+  auto pid = request.pid.get_future();
+  {
+    std::lock_guard lock(mutex_);
+    spawn_requests_.push_back(&request);
+  }
+  wake();
+  return pid.get();
+}
+
+void RankProcesses::start_requested() {
+  std::deque<SpawnRequest*> requests;
+  {
+    std::lock_guard lock(mutex_);
+    requests.swap(spawn_requests_);
+  }
+  for (SpawnRequest* request : requests) {
+    try {
+      request->pid.set_value(start(request->rank, request->config));
+    } catch (const Error&) {
+      request->pid.set_exception(std::current_exception());
+    }
+  }
+}
+
+pid_t RankProcesses::start(int rank, const std::string& config) {
   const auto [ours, theirs] = make_socket_pair();
   auto child = std::make_shared<Child>();
   child->rank = rank;
@@ -115,7 +141,6 @@ pid_t RankProcesses::spawn(int rank, const std::string& config) {
     std::lock_guard lock(mutex_);
     children_[rank] = std::move(child);
   }
-  wake();
   channel->send(FrameType::kConfig, config, Deadline::after(kSendTimeout));
   return pid;
 }
@@ -182,6 +207,7 @@ bool RankProcesses::reap(Child& child) {
 
 void RankProcesses::listen() {
   while (true) {
+    start_requested();
     std::vector<std::shared_ptr<Child>> children;
     {
       std::lock_guard lock(mutex_);

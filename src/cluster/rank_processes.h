@@ -2,14 +2,16 @@
 // one for its own ranks, each node's agent one for its node's.
 //
 // A rank's process is this same executable with the hidden subcommand `rank`, started by exec (never a bare fork: gRPC
-// may run in this process). It dies with its parent: the kernel sends it SIGKILL when the thread that spawned it ends,
-// so spawn() must be called on the main thread.
+// may run in this process). It dies with its parent: the kernel sends it SIGKILL when the thread that started it ends,
+// which is this object's own thread.
 #pragma once
 
 #include <sys/types.h>
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,7 +38,7 @@ class RankProcesses {
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  // Main thread only. Throws IoError. Returns the process id.
+  // Any thread but this object's own (a callback). Throws IoError. Returns the process id.
   pid_t spawn(int rank, const std::string& config);
 
   // Any thread. Throws CommError when the rank is gone or does not read.
@@ -57,7 +59,15 @@ class RankProcesses {
     bool open = true;  // the channel still gives frames
   };
 
+  struct SpawnRequest {
+    int rank;
+    const std::string& config;
+    std::promise<pid_t> pid;
+  };
+
   void listen();
+  void start_requested();
+  pid_t start(int rank, const std::string& config);
   void drain_channel(Child& child);
   bool reap(Child& child);
   void wake();
@@ -66,6 +76,7 @@ class RankProcesses {
   Fd wake_fd_;
   mutable std::mutex mutex_;
   std::map<int, std::shared_ptr<Child>> children_;  // by rank
+  std::deque<SpawnRequest*> spawn_requests_;
   bool stopping_ = false;
   std::condition_variable all_reaped_;
   std::thread listener_;

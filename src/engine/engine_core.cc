@@ -92,6 +92,8 @@ void EngineCore::run() {
     take_commands(Deadline::after(idle ? std::chrono::nanoseconds(kIdleWait) : std::chrono::nanoseconds(0)));
     try {
       step();
+    } catch (const CommError& e) {
+      if (!recover(e.what())) fail(e.what());
     } catch (const Error& e) {
       fail(e.what());
     }
@@ -111,7 +113,11 @@ void EngineCore::step() {
   }
   const auto submitted = Clock::now();
   host_seconds_ += seconds_between(begin, submitted);
-  if (steps_in_flight_ == 0) return;
+  if (steps_in_flight_ == 0) {
+    // An idle engine notices a lost cluster before the next request does.
+    if (!broken_ && executor_.ready()) executor_.wait(Deadline::after(std::chrono::nanoseconds(0)));
+    return;
+  }
   const ModelRunnerOutput output = executor_.wait(Deadline::after(kStepTimeout));
   --steps_in_flight_;
   const auto answered = Clock::now();
@@ -137,6 +143,16 @@ void EngineCore::fail(const std::string& message) {
     stats_.error = message;
   }
   scheduler_->abort_all(FinishReason::kError, message);
+}
+
+// The ranks are back, empty: all requests go on from the tokens they have.
+bool EngineCore::recover(const std::string& message) {
+  if (broken_ || stopping_) return false;
+  hand_out();
+  if (!executor_.recover(message)) return false;
+  steps_in_flight_ = 0;
+  scheduler_->restart();
+  return true;
 }
 
 void EngineCore::finish_run() {

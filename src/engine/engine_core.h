@@ -50,7 +50,8 @@ class EngineCore {
   EngineCore(const EngineConfig& config, std::vector<int32_t> eos_token_ids, Executor& executor, OutputSink sink);
   ~EngineCore();
 
-  // Until stop() or drain() has ended it. When the executor fails, every request ends with kError and its message.
+  // Until stop() or drain() has ended it. When the executor fails and cannot recover, every request ends with kError and
+  // its message.
   void run();
 
   // False when the queue is full or the engine is stopping or broken: the caller answers 429 or 503.
@@ -71,6 +72,7 @@ class EngineCore {
   void step();
   void hand_out();
   void fail(const std::string& message);
+  bool recover(const std::string& message);
   void finish_run();
   void record(const ModelRunnerOutput& output, Clock::time_point begin, Clock::time_point end);
   void publish_stats();

@@ -77,6 +77,15 @@ TEST_F(EngineCoreTest, AFailedExecutorEndsEveryRequestWithItsMessage) {
   EXPECT_FALSE(core_->stats().healthy);
 }
 
+TEST_F(EngineCoreTest, RecoveredRanksGoOnWhereTheOthersStopped) {
+  executor_.can_recover = true;
+  start(/*fail_at_step=*/3);
+  ASSERT_TRUE(core_->add_request(request(1, 7)));
+  EXPECT_EQ(wait_for(1).finish_reason, FinishReason::kLength);
+  EXPECT_EQ(tokens_[1], (std::vector<int32_t>{50, 51, 52, 53, 54, 55, 56}));
+  EXPECT_TRUE(core_->stats().healthy);
+}
+
 TEST_F(EngineCoreTest, DrainRefusesNewRequestsAndFinishesOldOnes) {
   start();
   ASSERT_TRUE(core_->add_request(request(1, 50)));

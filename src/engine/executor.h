@@ -25,8 +25,14 @@ class Executor {
   virtual void submit(const SchedulerOutput& step) = 0;
   // The answer to the oldest unanswered step. Throws CommError naming the rank that is late or lost.
   virtual ModelRunnerOutput wait(Deadline deadline) = 0;
-  // True when an answer is there: wait() will not block.
+  // True when an answer is there, or the cluster is lost: wait() will not block.
   virtual bool ready() const = 0;
+  // After a CommError: tries to get the ranks back, empty, and takes its time. True: they wait for step 1 of a new
+  // epoch. False: they are lost for good.
+  virtual bool recover(const std::string& reason) {
+    (void)reason;
+    return false;
+  }
 };
 
 }  // namespace tutti

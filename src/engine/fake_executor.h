@@ -38,6 +38,15 @@ class FakeExecutor : public Executor {
 
   bool ready() const override { return !answers_.empty(); }
 
+  bool recover(const std::string&) override {
+    if (!can_recover) return false;
+    fail_at_step = 0;
+    last_step_ = 0;
+    known_.clear();
+    answers_.clear();
+    return true;
+  }
+
   // What workers would do: keep state, refuse what they do not know, sample where asked.
   ModelRunnerOutput run(const SchedulerOutput& step) {
     for (RequestId id : step.dropped) CHECK_EQ(known_.erase(id), 1u);
@@ -61,6 +70,7 @@ class FakeExecutor : public Executor {
 
   std::vector<SchedulerOutput> steps;
   int64_t fail_at_step = 0;
+  bool can_recover = false;
   int64_t block_size = 16;
 
  private:

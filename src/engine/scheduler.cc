@@ -64,6 +64,30 @@ void Scheduler::abort_all(FinishReason reason, const std::string& error) {
   for (RequestId id : ids) abort(id, reason, error);
 }
 
+void Scheduler::restart() {
+  in_flight_.clear();
+  dropped_.clear();
+  next_step_ = 1;
+  for (const auto& [id, owner] : requests_) {
+    Request& request = *owner;
+    if (request.running) {
+      running_.erase(rank_of(request));
+      waiting_.emplace(rank_of(request), &request);
+    }
+    request.running = false;
+    request.known_to_workers = false;
+    request.num_computed_tokens = 0;
+    request.num_confirmed_tokens = 0;
+    request.num_pending = 0;  // sampled again: the same seed gives the same tokens
+    request.last_step = 0;
+    request.prompt_logprobs.clear();
+    request.block_ids.clear();
+    request.num_cached_blocks = 0;
+    ++request.incarnation;
+  }
+  kv_ = KVCacheManager(options_.num_kv_blocks, options_.block_size, options_.enable_prefix_caching);
+}
+
 void Scheduler::finish(Request& request, TokenOutput output) {
   output.num_cached_tokens = request.num_cached_tokens;
   output.started = request.started;

@@ -51,6 +51,9 @@ class Scheduler {
   SchedulerOutput schedule();
   // The answer to the oldest step that was scheduled.
   void update(const ModelRunnerOutput& output);
+  // The workers have lost everything: all requests wait again, with the tokens they have; steps in flight are forgotten
+  // and numbered from 1 again.
+  void restart();
   // What has happened to requests since the last call.
   std::vector<TokenOutput> take_outputs();
 

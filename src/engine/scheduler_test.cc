@@ -67,6 +67,24 @@ std::vector<int32_t> expected_tokens(RequestId id, int count) {
   return all;
 }
 
+TEST(Scheduler, ARestartLosesNoToken) {
+  Harness h(make_options());
+  for (RequestId id : {1, 2, 3}) h.scheduler.add(make_request(id, 100, 20));
+  for (int i = 0; i < 12; ++i) h.step();
+  h.scheduler.schedule();  // never answered
+  h.collect();
+  EXPECT_FALSE(h.tokens[1].empty());
+  h.scheduler.restart();
+  h.scheduler.check_invariants();
+  EXPECT_EQ(h.scheduler.num_running(), 0);
+  EXPECT_EQ(h.scheduler.num_waiting(), 3);
+  EXPECT_EQ(h.scheduler.pool().num_used(), 0);
+  h.workers = FakeExecutor({}, [](RequestId id, int64_t i) { return static_cast<int32_t>(id * 100 + static_cast<uint64_t>(i)); });
+  EXPECT_EQ(h.step().step, 1);
+  h.run_to_end();
+  for (RequestId id : {1, 2, 3}) EXPECT_EQ(h.tokens[id], expected_tokens(id, 20));
+}
+
 TEST(Scheduler, PrefillIsChunkedAndDecodesComeFirst) {
   Harness h(make_options());
   h.scheduler.add(make_request(1, 10, 20));

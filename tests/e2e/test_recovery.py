@@ -1,0 +1,106 @@
+"""With --recovery-wait a lost rank costs time, not answers: requests wait and go on where they were."""
+import os
+import signal
+import threading
+import time
+import unittest
+
+from cluster_harness import ClusterTest, children_of
+
+READY = "Application startup complete."
+NUM_TOKENS = 600
+
+
+class Recovery(ClusterTest):
+    def text(self, events):
+        return "".join(choice["text"] for event in events for choice in event.get("choices", []))
+
+    def undisturbed(self):
+        return self.text(self.stream(max_tokens=NUM_TOKENS))
+
+    def disturbed(self, action):
+        """The text of an answer in whose middle `action` runs."""
+        events = []
+        for number, event in enumerate(self.stream(max_tokens=NUM_TOKENS, timeout=90)):
+            events.append(event)
+            if number == 20:
+                action()
+        self.assertNotIn("error", events[-1])
+        return self.text(events)
+
+    def worker(self):
+        worker = self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port)
+        return worker
+
+    def test_a_killed_local_rank_is_started_again(self):
+        head = self.serve("-tp", 2, "--recovery-wait", 30)
+        head.wait_for(READY)
+        whole = self.undisturbed()
+        old = children_of(head.pid)
+        self.assertEqual(self.disturbed(lambda: os.kill(old[1], signal.SIGKILL)), whole)
+        head.wait_for(rf"warning +rank [01] \(.*, pid {old[1]}\) was killed by signal 9.*Requests wait, for 30 s \(--recovery-wait\)")
+        head.wait_for(r"ready +TP=2 again: requests go on from the tokens they have, out for [\d.]+ s")
+        self.assertEqual(set(children_of(head.pid)) & set(old), set())
+        head.signal(signal.SIGTERM)
+        self.assertEqual(head.wait_exit(), 0, head.log())
+
+    def test_an_idle_cluster_heals_before_the_next_request(self):
+        head = self.serve("-tp", 2, "--recovery-wait", 30)
+        head.wait_for(READY)
+        whole = self.complete()
+        os.kill(children_of(head.pid)[0], signal.SIGKILL)
+        head.wait_for(r"ready +TP=2 again")
+        self.assertEqual(self.complete(), whole)
+
+    def test_a_killed_rank_of_another_node_is_started_again(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 30)
+        worker = self.worker()
+        head.wait_for(READY)
+        worker.wait_for("ready +rank 1 serves")
+        whole = self.undisturbed()
+        victim = children_of(worker.pid)[0]
+        self.assertEqual(self.disturbed(lambda: os.kill(victim, signal.SIGKILL)), whole)
+        head.wait_for(r"ready +TP=2 again")
+
+    def test_another_worker_takes_the_place_of_a_lost_one(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 60)
+        first = self.worker()
+        head.wait_for(READY)
+        first.wait_for("ready +rank 1 serves")
+        whole = self.undisturbed()
+
+        def replace():
+            first.signal(signal.SIGKILL)
+            threading.Timer(1.0, self.worker).start()
+
+        self.assertEqual(self.disturbed(replace), whole)
+        head.wait_for(r"waiting +for 1 more rank, for [\d]+ s \(--recovery-wait\)")
+        head.wait_for(r"ready +TP=2 again")
+
+    def test_nobody_comes_back(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 2)
+        worker = self.worker()
+        head.wait_for(READY)
+        last = {}
+        for number, event in enumerate(self.stream()):
+            last = event
+            if number == 3:
+                worker.signal(signal.SIGKILL)
+        self.assertRegex(last["error"]["message"], r"rank 1 \(")
+        self.assertEqual(head.wait_exit(), 5, head.log())
+        self.assertRegex(head.log(), r"error +no recovery: need 2 ranks, have 1")
+
+    def test_a_signal_ends_the_wait(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 60)
+        worker = self.worker()
+        head.wait_for(READY)
+        worker.signal(signal.SIGKILL)
+        head.wait_for(r"waiting +for 1 more rank, for [\d]+ s \(--recovery-wait\)")
+        begin = time.monotonic()
+        head.signal(signal.SIGTERM)
+        self.assertIn(head.wait_exit(15), (0, 5), head.log())
+        self.assertLess(time.monotonic() - begin, 8)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
