@@ -13,6 +13,7 @@ struct Sampler::Choice {
   size_t index = 0;  // in the list of rows
   RequestState* request = nullptr;
   int32_t token = -1;
+  float best_logit = 0.0f;
 };
 
 namespace {
@@ -38,7 +39,7 @@ std::vector<SampledToken> Sampler::sample(const Context& ctx, const Tensor& logi
   std::vector<Choice> by_rows;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].samples) continue;
-    (candidates_suffice(rows[i].request->sampling) ? by_candidates : by_rows).push_back({i, rows[i].request, -1});
+    (candidates_suffice(rows[i].request->sampling) ? by_candidates : by_rows).push_back({.index = i, .request = rows[i].request});
   }
   choose_by_candidates(ctx, logits, by_candidates);
   choose_by_rows(ctx, logits, by_rows);
@@ -70,7 +71,7 @@ void Sampler::read_raw_rows(const Context& ctx, const Tensor& logits, std::span<
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].prompt_target >= 0 || wants_logprobs(rows[i])) wanted.push_back(static_cast<int64_t>(i));
   }
-  gather_.whole_rows(ctx, logits, wanted, [&](size_t index, std::span<const float> whole) {
+  gather_.whole_rows(ctx, logits, wanted, [&](size_t index, std::span<const float> whole, int) {
     if (tp_.rank() != 0) return;
     const auto i = static_cast<size_t>(wanted[index]);
     if (rows[i].prompt_target >= 0) {
@@ -115,13 +116,14 @@ void Sampler::choose_by_rows(const Context& ctx, const Tensor& logits, std::span
   if (choices.empty()) return;
   std::vector<int64_t> rows;
   for (const Choice& c : choices) rows.push_back(static_cast<int64_t>(c.index));
-  std::vector<float> scratch;
-  gather_.whole_rows(ctx, logits, rows, [&](size_t index, std::span<const float> whole) {
+  scratch_.resize(static_cast<size_t>(ctx.pool->size()));
+  gather_.whole_rows(ctx, logits, rows, [&](size_t index, std::span<const float> whole, int thread) {
     if (tp_.rank() != 0) return;
     Choice& c = choices[index];
-    check_numbers(best_candidate(whole).logit, *c.request);
-    c.token = choose_token(whole, c.request->sampling, draw(*c.request), scratch);
+    c.best_logit = best_candidate(whole).logit;
+    c.token = choose_token(whole, c.request->sampling, draw(*c.request), scratch_[static_cast<size_t>(thread)]);
   });
+  for (const Choice& c : choices) check_numbers(c.best_logit, *c.request);
   share(choices);
 }
 

@@ -37,6 +37,8 @@ class Sampler {
   std::vector<int32_t> eos_token_ids_;
   uint64_t seed_;
 
+  std::vector<std::vector<float>> scratch_;  // of each thread
+
   // First rank, one step long: of rows whose log-probabilities are wanted, by row.
   std::vector<std::vector<float>> raw_rows_;
   std::vector<TokenLogprobs> prompt_logprobs_;

@@ -1,6 +1,7 @@
 #include "runtime/token_choice.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -11,9 +12,25 @@ namespace tutti {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr int64_t kFewCandidates = 1024;
 constexpr int64_t kBlock = 512;  // weights summed together, so that a draw skips most of the row
 
 float inverse_temperature(const SamplingParams& sampling) { return static_cast<float>(1.0 / sampling.temperature); }
+
+// NaN counts as less than everything.
+float largest(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, kNothing);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) lanes[j] = values[i + j] > lanes[j] ? values[i + j] : lanes[j];
+  }
+  for (; i < values.size(); ++i) lanes[0] = values[i] > lanes[0] ? values[i] : lanes[0];
+  float most = lanes[0];
+  for (float lane : lanes) most = lane > most ? lane : most;
+  return most;
+}
 
 // The smallest logit that min_p leaves; -inf when it leaves all.
 float min_p_limit(float max_logit, const SamplingParams& sampling) {
@@ -34,6 +51,18 @@ size_t pick(std::span<const float> weights, double target) {
   return last;
 }
 
+// Eight chains at once; the order depends on the length alone.
+double sum_of(std::span<const float> values) {
+  constexpr size_t kChains = 8;
+  double sums[kChains] = {};
+  size_t i = 0;
+  for (; i + kChains <= values.size(); i += kChains) {
+    for (size_t j = 0; j < kChains; ++j) sums[j] += values[i + j];
+  }
+  for (; i < values.size(); ++i) sums[0] += values[i];
+  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+
 // weights[i] = exp((logit - max) / temperature), 0 below the limit. Gives the sum.
 double to_weights(std::span<const float> logits, float max_logit, float limit, float inverse, std::vector<float>& weights,
                   std::vector<double>* block_sums) {
@@ -42,13 +71,13 @@ double to_weights(std::span<const float> logits, float max_logit, float limit, f
   const auto size = static_cast<int64_t>(logits.size());
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, size);
-    for (int64_t i = begin; i < end; ++i) {
-      const float logit = logits[static_cast<size_t>(i)];
-      const float weight = exp_of_negative((logit - max_logit) * inverse);
-      weights[static_cast<size_t>(i)] = logit >= limit ? weight : 0.0f;
+    const float* __restrict in = logits.data() + begin;
+    float* __restrict out = weights.data() + begin;
+    for (int64_t i = 0; i < end - begin; ++i) {
+      const float weight = exp_of_negative((in[i] - max_logit) * inverse);
+      out[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(weight) & (0u - static_cast<uint32_t>(in[i] >= limit)));
     }
-    double sum = 0.0;
-    for (int64_t i = begin; i < end; ++i) sum += weights[static_cast<size_t>(i)];
+    const double sum = sum_of(std::span(weights).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
     if (block_sums != nullptr) block_sums->push_back(sum);
     total += sum;
   }
@@ -97,38 +126,86 @@ int32_t draw_from_prefix(std::span<const Candidate> best, std::span<const float>
   return best[pick(weights.first(count), draw * sum)].id;
 }
 
-// top_p without a top_k: only as many of the best are put in order as the probability asks for.
-int32_t draw_top_p(std::span<const float> logits, float max_logit, const SamplingParams& sampling, double draw,
-                   std::vector<float>& scratch) {
-  const double total = to_weights(logits, max_logit, min_p_limit(max_logit, sampling), inverse_temperature(sampling), scratch, nullptr);
-  const auto size = static_cast<int64_t>(logits.size());
-  for (int64_t count = std::min<int64_t>(64, size);; count = std::min(count * 8, size)) {
-    const auto best = best_candidates(logits, count);
-    const auto weights = candidate_weights(best, sampling);
-    size_t prefix = top_p_prefix(weights, sampling.top_p, total);
-    if (prefix == 0 && count == size) prefix = best.size();
-    if (prefix > 0) return draw_from_prefix(best, weights, prefix, draw);
+// Weights are put into bins by their leading bits, the heaviest last.
+constexpr int kBinShift = 18;
+constexpr size_t kBins = (std::bit_cast<uint32_t>(1.0f) >> kBinShift) + 1;
+size_t bin_of(float weight) { return std::bit_cast<uint32_t>(weight) >> kBinShift; }
+
+// The last token, in order of weight, of the shortest list whose weight reaches `target`.
+Candidate last_of_shortest(std::span<const float> weights, double target) {
+  std::vector<double> bins(kBins, 0.0);
+  for (float w : weights) bins[bin_of(w)] += w;
+  size_t bin = kBins - 1;
+  double above = 0.0;
+  while (bin > 0 && above + bins[bin] < target) above += bins[bin--];
+  std::vector<Candidate> inside;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] > 0.0f && bin_of(weights[i]) == bin) inside.push_back({weights[i], static_cast<int32_t>(i)});
   }
+  std::sort(inside.begin(), inside.end(), better);
+  for (const Candidate& c : inside) {
+    above += c.logit;
+    if (above >= target) return c;
+  }
+  return {0.0f, std::numeric_limits<int32_t>::max()};  // rounding: all of them
+}
+
+// top_p without a top_k: what lies outside the shortest list loses its weight, then a draw in the order of the ids.
+int32_t draw_top_p(std::span<const float> logits, float max_logit, const SamplingParams& sampling, double draw,
+                   std::vector<float>& weights) {
+  const double total = to_weights(logits, max_logit, min_p_limit(max_logit, sampling), inverse_temperature(sampling), weights, nullptr);
+  const Candidate last = last_of_shortest(weights, sampling.top_p * total);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (better(last, {weights[i], static_cast<int32_t>(i)})) weights[i] = 0.0f;
+  }
+  return static_cast<int32_t>(pick(weights, draw * sum_of(weights)));
+}
+
+// Keeps the best in a heap whose top is the worst of them; whole blocks are passed over by their largest element.
+std::vector<Candidate> few_best(std::span<const float> logits, size_t count, int32_t first_id) {
+  std::vector<Candidate> heap;
+  heap.reserve(count + 1);
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const auto block = logits.subspan(begin, std::min<size_t>(kBlock, logits.size() - begin));
+    if (heap.size() == count && largest(block) <= heap.front().logit) continue;
+    for (size_t i = 0; i < block.size(); ++i) {
+      const Candidate next = {std::isnan(block[i]) ? kNothing : block[i], first_id + static_cast<int32_t>(begin + i)};
+      if (heap.size() == count && !better(next, heap.front())) continue;
+      heap.push_back(next);
+      std::push_heap(heap.begin(), heap.end(), better);
+      if (heap.size() > count) {
+        std::pop_heap(heap.begin(), heap.end(), better);
+        heap.pop_back();
+      }
+    }
+  }
+  std::sort(heap.begin(), heap.end(), better);
+  return heap;
 }
 
 }  // namespace
 
 Candidate best_candidate(std::span<const float> logits, int32_t first_id) {
   CHECK(!logits.empty());
-  size_t best = 0;
+  // Blocks first, in a form that becomes vector code; then the place inside the best one.
+  size_t block = 0;
   float value = kNothing;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > value) {
-      value = logits[i];
-      best = i;
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const float most = largest(logits.subspan(begin, std::min<size_t>(kBlock, logits.size() - begin)));
+    if (most > value) {
+      value = most;
+      block = begin;
     }
   }
-  return {value, first_id + static_cast<int32_t>(best)};
+  size_t best = block;
+  while (best < logits.size() && logits[best] != value) ++best;
+  return {value, first_id + static_cast<int32_t>(best < logits.size() ? best : 0)};
 }
 
 std::vector<Candidate> best_candidates(std::span<const float> logits, int64_t count, int32_t first_id) {
   count = std::min(count, static_cast<int64_t>(logits.size()));
   if (count == 1) return {best_candidate(logits, first_id)};
+  if (count <= kFewCandidates) return few_best(logits, static_cast<size_t>(count), first_id);
   std::vector<Candidate> all(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     all[i] = {std::isnan(logits[i]) ? kNothing : logits[i], first_id + static_cast<int32_t>(i)};

@@ -8,7 +8,8 @@ namespace tutti {
 
 // exp(x) for x <= 0, relative error under 2e-7; 0 below -87. x = n ln 2 + r, exp(r) by a polynomial.
 inline float exp_of_negative(float x) {
-  const float clamped = x < -87.0f ? -87.0f : x;
+  const uint32_t counts = 0u - static_cast<uint32_t>(x >= -87.0f);  // a mask: a branch would keep the loop scalar
+  const float clamped = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & counts);
   const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer in the low bits
   const float n = shifted - 12582912.0f;
   const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -19,9 +20,8 @@ inline float exp_of_negative(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const auto exponent = static_cast<int32_t>(std::bit_cast<uint32_t>(shifted) << 23);
-  const float result = std::bit_cast<float>(std::bit_cast<int32_t>(p) + exponent);
-  return x < -87.0f ? 0.0f : result;
+  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(p) + exponent) & counts);
 }
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #include "runtime/vocab_gather.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 
@@ -10,6 +11,20 @@ namespace tutti {
 namespace {
 
 constexpr size_t kRowsAtOnce = 32;
+
+// job(i, thread) for all i, each taken by the thread that is free.
+template <typename Job>
+void on_all_threads(const Context& ctx, size_t count, const Job& job) {
+  if (count == 0) return;
+  if (count == 1) {
+    job(0, 0);
+    return;
+  }
+  std::atomic<size_t> next{0};
+  ctx.pool->run([&](int thread) {
+    for (size_t i = next++; i < count; i = next++) job(i, thread);
+  });
+}
 
 }  // namespace
 
@@ -21,8 +36,9 @@ VocabGather::VocabGather(Communicator& tp, std::vector<Range> vocab) : tp_(tp), 
 }
 
 void VocabGather::whole_rows(const Context& ctx, const Tensor& logits, std::span<const int64_t> rows, const Visit& visit) {
+  const auto size = static_cast<size_t>(vocab_size_);
   if (tp_.size() == 1) {
-    for (size_t i = 0; i < rows.size(); ++i) visit(i, {logits.row<float>(rows[i]), static_cast<size_t>(vocab_size_)});
+    on_all_threads(ctx, rows.size(), [&](size_t i, int thread) { visit(i, {logits.row<float>(rows[i]), size}, thread); });
     return;
   }
   for (size_t begin = 0; begin < rows.size(); begin += kRowsAtOnce) {
@@ -30,9 +46,9 @@ void VocabGather::whole_rows(const Context& ctx, const Tensor& logits, std::span
     const auto chunk = rows.subspan(begin, std::min(kRowsAtOnce, rows.size() - begin));
     const Tensor whole = ctx.arena->allocate({static_cast<int64_t>(chunk.size()), vocab_size_}, DType::kF32);
     gather_chunk(ctx, logits, chunk, whole);
-    for (size_t i = 0; i < chunk.size(); ++i) {
-      visit(begin + i, {whole.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(vocab_size_)});
-    }
+    on_all_threads(ctx, chunk.size(), [&](size_t i, int thread) {
+      visit(begin + i, {whole.row<float>(static_cast<int64_t>(i)), size}, thread);
+    });
   }
 }
 

@@ -17,9 +17,10 @@ class VocabGather {
  public:
   VocabGather(Communicator& tp, std::vector<Range> vocab);
 
-  // Whole rows of `logits` [num_rows, this rank's part], a few at a time: visit(i, row) for each of `rows` in order
-  // with row[vocab_size]. Every rank gets them. The memory is the arena's and valid inside visit's chunk only.
-  using Visit = std::function<void(size_t index, std::span<const float> row)>;
+  // Whole rows of `logits` [num_rows, this rank's part], a few at a time: visit(i, row, thread) for each of `rows` with
+  // row[vocab_size], on all threads of the context at once; it must not throw. Every rank gets the rows; they are gone
+  // when visit returns.
+  using Visit = std::function<void(size_t index, std::span<const float> row, int thread)>;
   void whole_rows(const Context& ctx, const Tensor& logits, std::span<const int64_t> rows, const Visit& visit);
 
   // The `count` best of each of `rows`, in order, over the whole vocabulary.
