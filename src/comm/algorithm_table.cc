@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/deadline.h"
 #include "comm/transport.h"
@@ -12,6 +13,12 @@ namespace {
 
 constexpr size_t kSmallestTrial = 1024;
 constexpr int kRepeats = 5;
+
+const char* name_of(SumWay way) {
+  return way == SumWay::kOneShot   ? "one-shot"
+         : way == SumWay::kTwoShot ? "two-shot"
+                                   : "one-shot streamed";
+}
 
 double seconds_of(const SumTrial& trial, SumWay way, size_t bytes) {
   trial.run(way, bytes);  // the first finds cold caches and untouched pages
@@ -39,7 +46,7 @@ std::string AlgorithmTable::text() const {
   std::string text;
   for (size_t i = 0; i < ways_.size(); ++i) {
     if (i > 0 && ways_[i] == ways_[i - 1]) continue;
-    const char* way = ways_[i] == SumWay::kOneShot ? "one-shot" : "two-shot";
+    const char* way = name_of(ways_[i]);
     text +=
         i == 0 ? std::string(way) : fmt::format(", {} from {} bytes", way, size_t{1} << (i - 1));
   }
@@ -50,9 +57,14 @@ void measure_algorithms(AlgorithmTable& table, const SumTrial& trial, size_t lar
                         std::chrono::nanoseconds budget) {
   const auto start = Clock::now();
   for (size_t bytes = kSmallestTrial; bytes <= largest_bytes; bytes *= 4) {
-    const double one_shot = trial.slowest(seconds_of(trial, SumWay::kOneShot, bytes));
-    const double two_shot = trial.slowest(seconds_of(trial, SumWay::kTwoShot, bytes));
-    table.set_from(bytes, one_shot <= two_shot ? SumWay::kOneShot : SumWay::kTwoShot);
+    SumWay best = trial.ways[0];
+    double best_seconds = std::numeric_limits<double>::max();
+    for (const SumWay way : trial.ways) {
+      const double seconds = trial.slowest(seconds_of(trial, way, bytes));
+      if (seconds < best_seconds) best = way;
+      best_seconds = std::min(best_seconds, seconds);
+    }
+    table.set_from(bytes, best);
     const double spent = trial.slowest(std::chrono::duration<double>(Clock::now() - start).count());
     if (spent > std::chrono::duration<double>(budget).count())
       return table.set_from(4 * bytes, SumWay::kTwoShot);

@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace tutti {
 
 enum class SumWay : uint8_t {
-  kOneShot,  // every rank gets all parts and sums everything: one exchange
-  kTwoShot,  // every rank sums its slice and passes it on: two exchanges of less
+  kOneShot,          // every rank gets all parts and sums everything: one exchange
+  kOneShotStreamed,  // the same with parts written past the caches, for cores that share none
+  kTwoShot,          // every rank sums its slice and passes it on: two exchanges of less
 };
 
 class AlgorithmTable {
@@ -34,6 +36,7 @@ class AlgorithmTable {
 
 // The measurement's ways to the transport.
 struct SumTrial {
+  std::vector<SumWay> ways;                           // those that the transport has
   std::function<void(SumWay way, size_t bytes)> run;  // one all-reduce
   std::function<double(double seconds)> slowest;      // over all ranks, the same on all
 };

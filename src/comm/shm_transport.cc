@@ -11,6 +11,7 @@
 #include "comm/futex.h"
 #include "comm/reduce.h"
 #include "comm/slices.h"
+#include "comm/stream_copy.h"
 
 namespace tutti {
 namespace {
@@ -22,8 +23,16 @@ constexpr std::chrono::milliseconds kMeasureTime{40};
 // How long a sleeper waits before it looks whether everyone is alive.
 constexpr std::chrono::nanoseconds kAliveCheck = std::chrono::milliseconds(20);
 
+// From here on what others will read is written past the caches.
+constexpr size_t kStreamBytes = size_t{16} << 10;
+
 void copy_bytes(void* to, const void* from, size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// Into a slot, for another rank.
+void hand_over(void* to, const void* from, size_t bytes) {
+  bytes < kStreamBytes ? copy_bytes(to, from, bytes) : stream_copy(to, from, bytes);
 }
 
 }  // namespace
@@ -50,11 +59,11 @@ ShmTransport::~ShmTransport() {
 void ShmTransport::measure(const Call& call) {
   std::vector<float> data(kSlotBytes / sizeof(float));
   SumTrial trial;
+  trial.ways = {SumWay::kOneShot, SumWay::kOneShotStreamed, SumWay::kTwoShot};
   trial.run = [&](SumWay way, size_t bytes) {
     auto* begin = reinterpret_cast<std::byte*>(data.data());
     const auto count = static_cast<int64_t>(bytes / sizeof(float));
-    way == SumWay::kOneShot ? one_shot(call, begin, count, DType::kF32)
-                            : two_shot(call, begin, count, DType::kF32);
+    sum(call, begin, count, DType::kF32, way);
   };
   trial.slowest = [&](double seconds) { return slowest_of(*this, call, group_.size, seconds); };
   measure_algorithms(table_, trial, kSlotBytes, kMeasureTime);
@@ -80,17 +89,20 @@ void ShmTransport::all_reduce(const Call& call, void* data, int64_t count, DType
   for (int64_t begin = 0; begin < count; begin += per_step) {
     const int64_t n = std::min(per_step, count - begin);
     std::byte* chunk = bytes + static_cast<size_t>(begin) * element;
-    if (table_.choose(static_cast<size_t>(n) * element) == SumWay::kOneShot) {
-      one_shot(call, chunk, n, dtype);
-    } else {
-      two_shot(call, chunk, n, dtype);
-    }
+    sum(call, chunk, n, dtype, table_.choose(static_cast<size_t>(n) * element));
   }
 }
 
-void ShmTransport::one_shot(const Call& call, std::byte* data, int64_t count, DType dtype) {
+void ShmTransport::sum(const Call& call, std::byte* data, int64_t count, DType dtype, SumWay way) {
+  if (way == SumWay::kTwoShot) return two_shot(call, data, count, dtype);
+  one_shot(call, data, count, dtype, way == SumWay::kOneShotStreamed);
+}
+
+void ShmTransport::one_shot(const Call& call, std::byte* data, int64_t count, DType dtype,
+                            bool streamed) {
   const uint32_t step = begin_step(call);
-  std::memcpy(segment_->slot(group_.rank, step), data, dtype_bytes(dtype, count));
+  (streamed ? stream_copy : copy_bytes)(segment_->slot(group_.rank, step), data,
+                                        dtype_bytes(dtype, count));
   publish(step);
   for (int r = 0; r < group_.size; ++r) {
     if (r != group_.rank) wait_step(call, r, step);
@@ -105,9 +117,9 @@ void ShmTransport::two_shot(const Call& call, std::byte* data, int64_t count, DT
 
   const uint32_t scatter = begin_step(call);
   std::byte* slot = segment_->slot(group_.rank, scatter);
-  copy_bytes(slot, data, offset(own));
+  hand_over(slot, data, offset(own));
   const size_t own_end = dtype_bytes(dtype, own.begin + own.count);
-  copy_bytes(slot + own_end, data + own_end, dtype_bytes(dtype, count) - own_end);
+  hand_over(slot + own_end, data + own_end, dtype_bytes(dtype, count) - own_end);
   publish(scatter);
   for (int r = 0; r < group_.size; ++r) {
     if (r != group_.rank) wait_step(call, r, scatter);
@@ -116,10 +128,10 @@ void ShmTransport::two_shot(const Call& call, std::byte* data, int64_t count, DT
   }
 
   const uint32_t gather = begin_step(call);
-  std::byte* sums = segment_->slot(group_.rank, gather);
-  sum_in_order(sums, parts_.data(), group_.size, own.count, dtype);
+  std::byte* own_data = data + offset(own);
+  sum_in_order(own_data, parts_.data(), group_.size, own.count, dtype);
+  hand_over(segment_->slot(group_.rank, gather), own_data, dtype_bytes(dtype, own.count));
   publish(gather);
-  copy_bytes(data + offset(own), sums, dtype_bytes(dtype, own.count));
   for (int r = 0; r < group_.size; ++r) {
     if (r == group_.rank) continue;
     wait_step(call, r, gather);
@@ -135,7 +147,7 @@ void ShmTransport::all_gather(const Call& call, const void* send, void* recv, si
   for (size_t begin = 0; begin < bytes; begin += kSlotBytes) {
     const size_t n = std::min(kSlotBytes, bytes - begin);
     const uint32_t step = begin_step(call);
-    std::memcpy(segment_->slot(group_.rank, step), from + begin, n);
+    hand_over(segment_->slot(group_.rank, step), from + begin, n);
     publish(step);
     for (int r = 0; r < group_.size; ++r) {
       if (r == group_.rank) continue;
@@ -160,7 +172,7 @@ void ShmTransport::reduce_scatter(const Call& call, const void* send, void* recv
     const uint32_t step = begin_step(call);
     std::byte* slot = segment_->slot(group_.rank, step);
     for (size_t r = 0; r < ranks; ++r) {
-      if (r != own) std::memcpy(slot + r * range, from + r * piece + begin, n);
+      if (r != own) hand_over(slot + r * range, from + r * piece + begin, n);
     }
     publish(step);
     for (int r = 0; r < group_.size; ++r) {
@@ -178,7 +190,7 @@ void ShmTransport::broadcast(const Call& call, void* data, size_t bytes, int roo
     const size_t n = std::min(kSlotBytes, bytes - begin);
     if (group_.rank == root) {
       const uint32_t step = begin_step(call);
-      std::memcpy(segment_->slot(root, step), to + begin, n);
+      hand_over(segment_->slot(root, step), to + begin, n);
       publish(step);
     } else {
       // Nothing is written, so nothing has to be waited for but the root's part.
@@ -202,7 +214,7 @@ void ShmTransport::all_to_all(const Call& call, const void* send, void* recv, si
     std::byte* slot = segment_->slot(group_.rank, step);
     for (int r = 0; r < group_.size; ++r) {
       const auto peer = static_cast<size_t>(r);
-      if (r != group_.rank) std::memcpy(slot + peer * range, from + peer * bytes + begin, n);
+      if (r != group_.rank) hand_over(slot + peer * range, from + peer * bytes + begin, n);
     }
     publish(step);
     for (int r = 0; r < group_.size; ++r) {
@@ -228,7 +240,7 @@ void ShmTransport::send(const Call& call, const void* data, size_t bytes, int to
     const uint32_t chunk = ++sent_[static_cast<size_t>(to)];
     // Two slots: chunk k takes the place of chunk k - 2.
     if (!channel.taken.reached(chunk - 2)) wait(call, to, channel.taken, chunk - 2);
-    std::memcpy(segment_->channel_slot(group_.rank, to, chunk), from + begin, n);
+    hand_over(segment_->channel_slot(group_.rank, to, chunk), from + begin, n);
     channel.sent.publish(chunk);
   }
 }
@@ -247,7 +259,7 @@ void ShmTransport::recv(const Call& call, void* data, size_t bytes, int from) {
 
 void ShmTransport::abort(const std::string& reason, int peer) { segment_->fail(reason, peer); }
 
-// ----------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------
 // waiting
 
 void ShmTransport::wait(const Call& call, int peer, SharedCounter& counter, uint32_t target) {

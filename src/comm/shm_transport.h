@@ -47,7 +47,8 @@ class ShmTransport final : public Transport {
     if (!counter.reached(step)) wait(call, peer, counter, step);
   }
   void wait_all(const Call& call, uint32_t step);
-  void one_shot(const Call& call, std::byte* data, int64_t count, DType dtype);
+  void sum(const Call& call, std::byte* data, int64_t count, DType dtype, SumWay way);
+  void one_shot(const Call& call, std::byte* data, int64_t count, DType dtype, bool streamed);
   void two_shot(const Call& call, std::byte* data, int64_t count, DType dtype);
 
   void wait(const Call& call, int peer, SharedCounter& counter, uint32_t target);

@@ -38,6 +38,7 @@ void TcpTransport::measure(const Call& call) {
   if (group_.size == 2) return;  // there is one way between two
   std::vector<float> data(kSegmentBytes / sizeof(float));
   SumTrial trial;
+  trial.ways = {SumWay::kOneShot, SumWay::kTwoShot};
   trial.run = [&](SumWay way, size_t bytes) {
     auto* begin = reinterpret_cast<std::byte*>(data.data());
     const auto count = static_cast<int64_t>(bytes / sizeof(float));
