@@ -1,41 +1,14 @@
 #include "text/chat_template.h"
 
-#include <utility>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "text/jinja_ast.h"
-#include "text/jinja_interpreter.h"
-#include "text/jinja_lexer.h"
-#include "text/jinja_ops.h"
 #include "text/jinja_parser.h"
+#include "text/jinja_render.h"
 #include "text/jinja_runtime.h"
 
 namespace tutti {
 namespace {
-
-jinja::Value to_value(const Json& json, jinja::Runtime& rt) {
-  rt.step();
-  switch (json.type()) {
-    case Json::value_t::boolean: return json.get<bool>();
-    case Json::value_t::number_integer: return json.get<int64_t>();
-    case Json::value_t::number_unsigned: return static_cast<jinja::Int>(json.get<uint64_t>());
-    case Json::value_t::number_float: return json.get<double>();
-    case Json::value_t::string: return jinja::make_text(json.get_ref<const std::string&>(), rt);
-    case Json::value_t::array: {
-      std::vector<jinja::Value> items;
-      items.reserve(json.size());
-      for (const Json& item : json) items.push_back(to_value(item, rt));
-      return jinja::make_list(std::move(items), rt);
-    }
-    case Json::value_t::object: {
-      jinja::Dict dict;
-      for (const auto& [key, value] : json.items()) dict.set(jinja::Value(key), to_value(value, rt), rt);
-      return jinja::make_dict(std::move(dict));
-    }
-    default: return jinja::None{};
-  }
-}
 
 // "chat_template" as a string, or as a list of {"name", "template"} of which "default" counts.
 std::string template_of(const Json& config, const std::string& path) {
@@ -44,13 +17,16 @@ std::string template_of(const Json& config, const std::string& path) {
   if (it->is_string()) return it->get<std::string>();
   if (it->is_array()) {
     for (const Json& entry : *it) {
-      if (entry.value("name", "") == "default" && entry.contains("template") && entry["template"].is_string()) {
+      if (entry.value("name", "") == "default" && entry.contains("template") &&
+          entry["template"].is_string()) {
         return entry["template"].get<std::string>();
       }
     }
   }
-  throw ConfigError(path + ": \"chat_template\" must be a string, or a list of {\"name\", \"template\"} with one "
-                    "named \"default\"; pass --chat-template to choose another");
+  throw ConfigError(
+      path +
+      ": \"chat_template\" must be a string, or a list of {\"name\", \"template\"} with one "
+      "named \"default\"; pass --chat-template to choose another");
 }
 
 }  // namespace
@@ -87,26 +63,7 @@ std::string ChatTemplate::chatml() {
 
 std::string ChatTemplate::render(const Json& context) const {
   jinja::Runtime rt;
-  jinja::Dict variables;
-  const jinja::Template& parsed = impl_->parsed;
-  size_t at = 0;
-  try {
-    if (!context.is_object()) jinja::fail("the variables of a chat template must be an object");
-    for (const auto& [name, value] : context.items()) variables.set(jinja::Value(name), to_value(value, rt), rt);
-    jinja::Interpreter interpreter(parsed, variables, rt);
-    try {
-      return interpreter.run();
-    } catch (const jinja::TemplateError&) {
-      at = interpreter.at();
-      throw;
-    }
-  } catch (const jinja::RaisedByTemplate& e) {
-    throw InvalidRequest(e.what(), "messages");
-  } catch (const jinja::TemplateError& e) {
-    throw InvalidRequest("chat template, line " + std::to_string(jinja::line_column(parsed.source, at).line) + ": " +
-                             e.what(),
-                         "messages");
-  }
+  return jinja::render(impl_->parsed, context, rt);
 }
 
 }  // namespace tutti

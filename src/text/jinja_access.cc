@@ -28,7 +28,8 @@ class TextIterator : public Iterator {
 template <typename At>
 class IndexedIterator : public Iterator {
  public:
-  IndexedIterator(Value keep, size_t size, At at) : keep_(std::move(keep)), size_(size), at_(std::move(at)) {}
+  IndexedIterator(Value keep, size_t size, At at)
+      : keep_(std::move(keep)), size_(size), at_(std::move(at)) {}
   std::optional<Value> next(Runtime& rt) override {
     if (i_ >= size_) return std::nullopt;
     return at_(keep_, i_++, rt);
@@ -101,9 +102,9 @@ Value no_attribute(const Value& v, const Value& key, Runtime& rt) {
   return Value::undefined(quote(owner) + " has no attribute " + quote(key.text()));
 }
 
-// What slice.indices() of Python computes: the first index, and how many follow at which step.
+// What slice.indices() of Python computes, and how many items that are.
 struct SliceRange {
-  int64_t start, count, step;
+  int64_t start, stop, step, count;
 };
 
 SliceRange slice_range(const Value& start, const Value& stop, const Value& step, int64_t size) {
@@ -117,7 +118,7 @@ SliceRange slice_range(const Value& start, const Value& stop, const Value& step,
   };
   const int64_t first = bound(start, by > 0 ? low : high), last = bound(stop, by > 0 ? high : low);
   const int64_t gap = by > 0 ? last - first : first - last;
-  return {first, gap > 0 ? (gap - 1) / std::abs(by) + 1 : 0, by};
+  return {first, last, by, gap > 0 ? (gap - 1) / std::abs(by) + 1 : 0};
 }
 
 std::string slice_text(const Str& s, const SliceRange& r, int64_t size) {
@@ -139,7 +140,7 @@ std::optional<Value> sequence_item(const Value& v, Int index, Runtime& rt) {
   if (v.is_list() || v.is_tuple()) return v.items()[i];
   if (v.is_range()) return Value(v.range().at(i));
   rt.step(v.str().ascii ? 1 : i / 32);
-  return Value(slice_text(v.str(), {i, 1, 1}, -1), v.is_markup());
+  return Value(slice_text(v.str(), {i, i + 1, 1, 1}, -1), v.is_markup());
 }
 
 // v[key] as Python does it; nothing on a TypeError or LookupError.
@@ -176,28 +177,35 @@ bool iterable(const Value& v) {
 std::unique_ptr<Iterator> iterate(const Value& v, Runtime& rt) {
   if (v.is_string()) return std::make_unique<TextIterator>(v);
   if (v.is_list() || v.is_tuple()) {
-    return indexed(v, v.items().size(), [](const Value& s, size_t i, Runtime&) { return s.items()[i]; });
+    return indexed(v, v.items().size(),
+                   [](const Value& s, size_t i, Runtime&) { return s.items()[i]; });
   }
   if (v.is_dict()) {
-    return indexed(v, v.dict().size(), [](const Value& d, size_t i, Runtime&) { return d.dict().entries()[i].first; });
+    return indexed(v, v.dict().size(),
+                   [](const Value& d, size_t i, Runtime&) { return d.dict().entries()[i].first; });
   }
   if (v.is_view()) {
     return indexed(v, v.view().dict->size(), [](const Value& w, size_t i, Runtime& r) {
       const auto& [key, value] = w.view().dict->entries()[i];
       switch (w.view().kind) {
-        case DictView::Kind::kKeys: return key;
-        case DictView::Kind::kValues: return value;
-        default: return make_tuple({key, value}, r);
+        case DictView::Kind::kKeys:
+          return key;
+        case DictView::Kind::kValues:
+          return value;
+        default:
+          return make_tuple({key, value}, r);
       }
     });
   }
   if (v.is_range()) {
-    return indexed(v, v.range().size(), [](const Value& r, size_t i, Runtime&) { return Value(r.range().at(i)); });
+    return indexed(v, v.range().size(),
+                   [](const Value& r, size_t i, Runtime&) { return Value(r.range().at(i)); });
   }
   if (v.is_undefined()) {
     return indexed(v, 0, [](const Value& u, size_t, Runtime&) { return u; });
   }
-  if (v.is_object() && v.object().iterator() != nullptr) return std::make_unique<SharedIterator>(v.object_ptr());
+  if (v.is_object() && v.object().iterator() != nullptr)
+    return std::make_unique<SharedIterator>(v.object_ptr());
   rt.step();
   fail("'" + v.type_name() + "' object is not iterable");
 }
@@ -212,20 +220,24 @@ std::vector<Value> collect(const Value& v, Runtime& rt) {
   return items;
 }
 
-Value make_generator(std::string type_name, int depth, std::function<std::optional<Value>(Runtime&)> next) {
-  if (depth >= kMaxValueDepth) fail("filters are chained deeper than " + std::to_string(kMaxValueDepth) + " levels");
+Value make_generator(std::string type_name, int depth,
+                     std::function<std::optional<Value>(Runtime&)> next) {
+  if (depth >= kMaxValueDepth)
+    fail("filters are chained deeper than " + std::to_string(kMaxValueDepth) + " levels");
   return Value(std::make_shared<Generator>(std::move(type_name), depth + 1, std::move(next)));
 }
 
 Value make_function(std::string name, int depth, std::function<Value(Args, Runtime&)> body) {
-  if (depth >= kMaxValueDepth) fail("values are nested deeper than " + std::to_string(kMaxValueDepth) + " levels");
+  if (depth >= kMaxValueDepth)
+    fail("values are nested deeper than " + std::to_string(kMaxValueDepth) + " levels");
   return Value(std::make_shared<Function>(std::move(name), depth + 1, std::move(body)));
 }
 
 std::optional<Value> find_attr(const Value& v, const std::string& name, Runtime& rt) {
   if (v.is_undefined()) fail(v.undefined_message());
   if (v.is_object()) return v.object().attribute(name, rt);
-  if (name.size() > 4 && name.starts_with("__") && name.ends_with("__") && is_python_internal(name)) {
+  if (name.size() > 4 && name.starts_with("__") && name.ends_with("__") &&
+      is_python_internal(name)) {
     return unsafe_attribute(v, name);
   }
   return find_method(v, name, rt);
@@ -249,7 +261,8 @@ Value get_attr(const Value& v, const std::string& name, Runtime& rt) {
   return no_attribute(v, Value(name), rt);
 }
 
-Value get_slice(const Value& v, const Value& start, const Value& stop, const Value& step, Runtime& rt) {
+Value get_slice(const Value& v, const Value& start, const Value& stop, const Value& step,
+                Runtime& rt) {
   if (v.is_undefined()) fail(v.undefined_message());
   if (v.is_dict()) fail("unhashable type: 'slice'");
   if (!v.is_string() && !v.is_list() && !v.is_tuple() && !v.is_range()) {
@@ -260,9 +273,9 @@ Value get_slice(const Value& v, const Value& start, const Value& stop, const Val
   if (v.is_string()) return make_text(slice_text(v.str(), r, size), rt, v.is_markup());
   if (v.is_range()) {
     const Range& old = v.range();
-    const int64_t first = old.start + r.start * old.step;
-    const int64_t by = old.step * (r.count > 1 ? r.step : 1);
-    return Value(std::make_shared<const Range>(Range{first, first + r.count * by, by}));
+    int64_t by;
+    if (__builtin_mul_overflow(old.step, r.step, &by)) fail("the step of a range is too large");
+    return Value(std::make_shared<const Range>(Range{old.at(r.start), old.at(r.stop), by}));
   }
   std::vector<Value> items;
   for (int64_t i = 0; i < r.count; ++i) items.push_back(v.items()[r.start + i * r.step]);

@@ -44,13 +44,20 @@ Value integers(Op op, Int a, Int b) {
     fail(op == Op::kDiv ? "division by zero" : "integer division or modulo by zero");
   }
   switch (op) {
-    case Op::kAdd: return checked_add(a, b);
-    case Op::kSub: return checked_sub(a, b);
-    case Op::kMul: return checked_mul(a, b);
-    case Op::kDiv: return static_cast<double>(a) / static_cast<double>(b);
-    case Op::kFloorDiv: return floor_div(a, b);
-    case Op::kMod: return b == -1 ? Int{0} : a - floor_div(a, b) * b;
-    default: return power(a, b);
+    case Op::kAdd:
+      return checked_add(a, b);
+    case Op::kSub:
+      return checked_sub(a, b);
+    case Op::kMul:
+      return checked_mul(a, b);
+    case Op::kDiv:
+      return static_cast<double>(a) / static_cast<double>(b);
+    case Op::kFloorDiv:
+      return floor_div(a, b);
+    case Op::kMod:
+      return b == -1 ? Int{0} : a - floor_div(a, b) * b;
+    default:
+      return power(a, b);
   }
 }
 
@@ -71,21 +78,32 @@ double float_floor_div(double a, double b) {
 
 Value floats(Op op, double a, double b) {
   if (b == 0 && (op == Op::kDiv || op == Op::kFloorDiv || op == Op::kMod)) {
-    fail(op == Op::kDiv ? "float division by zero" : op == Op::kMod ? "float modulo" : "float floor division by zero");
+    fail(op == Op::kDiv   ? "float division by zero"
+         : op == Op::kMod ? "float modulo"
+                          : "float floor division by zero");
   }
   switch (op) {
-    case Op::kAdd: return a + b;
-    case Op::kSub: return a - b;
-    case Op::kMul: return a * b;
-    case Op::kDiv: return a / b;
-    case Op::kFloorDiv: return float_floor_div(a, b);
-    case Op::kMod: return float_mod(a, b);
-    default: break;
+    case Op::kAdd:
+      return a + b;
+    case Op::kSub:
+      return a - b;
+    case Op::kMul:
+      return a * b;
+    case Op::kDiv:
+      return a / b;
+    case Op::kFloorDiv:
+      return float_floor_div(a, b);
+    case Op::kMod:
+      return float_mod(a, b);
+    default:
+      break;
   }
   if (a == 0 && b < 0) fail("0.0 cannot be raised to a negative power");
-  if (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b)) fail("the power is a complex number");
+  if (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))
+    fail("the power is a complex number");
   const double result = std::pow(a, b);
-  if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) fail("(34, 'Numerical result out of range')");
+  if (std::isinf(result) && std::isfinite(a) && std::isfinite(b))
+    fail("(34, 'Numerical result out of range')");
   return result;
 }
 
@@ -104,7 +122,8 @@ Value repeat(const Value& v, Int times, Runtime& rt) {
   }
   rt.step(static_cast<int64_t>(size * static_cast<size_t>(times)));
   std::vector<Value> items;
-  for (Int i = 0; size > 0 && i < times; ++i) items.insert(items.end(), v.items().begin(), v.items().end());
+  for (Int i = 0; size > 0 && i < times; ++i)
+    items.insert(items.end(), v.items().begin(), v.items().end());
   return v.is_list() ? make_list(std::move(items), rt) : make_tuple(std::move(items), rt);
 }
 
@@ -128,7 +147,8 @@ Value add(const Value& a, const Value& b, Runtime& rt) { return binary(Op::kAdd,
 
 Value binary(Op op, const Value& a, const Value& b, Runtime& rt) {
   rt.step();
-  if (a.is_string() && op == Op::kMod) return make_text(percent_format(a, b, rt), rt, a.is_markup());
+  if (a.is_string() && op == Op::kMod)
+    return make_text(percent_format(a, b, rt), rt, a.is_markup());
   for (const Value* v : {&a, &b}) {
     if (v->is_undefined()) fail(v->undefined_message());
   }
@@ -138,7 +158,9 @@ Value binary(Op op, const Value& a, const Value& b, Runtime& rt) {
     if (a.is_string() && b.is_string()) {
       rt.text(a.text().size() + b.text().size());
       const bool markup = a.is_markup() || b.is_markup();
-      const auto part = [&](const Value& v) { return markup && !v.is_markup() ? escape_html(v.text()) : v.text(); };
+      const auto part = [&](const Value& v) {
+        return markup && !v.is_markup() ? escape_html(v.text()) : v.text();
+      };
       return Value(part(a) + part(b), markup);
     }
     if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple())) {
@@ -147,22 +169,24 @@ Value binary(Op op, const Value& a, const Value& b, Runtime& rt) {
       return a.is_list() ? make_list(std::move(items), rt) : make_tuple(std::move(items), rt);
     }
     if (a.is_string() || a.is_list() || a.is_tuple()) {
-      fail("can only concatenate " + a.type_name() + " (not \"" + b.type_name() + "\") to " + a.type_name());
+      fail("can only concatenate " + a.type_name() + " (not \"" + b.type_name() + "\") to " +
+           a.type_name());
     }
   }
   if (op == Op::kMul) {
     if (is_sequence(a) && b.is_integral()) return repeat(a, b.as_int(), rt);
     if (is_sequence(b) && a.is_integral()) return repeat(b, a.as_int(), rt);
   }
-  fail(std::string("unsupported operand type(s) for ") + sign_of(op) + ": '" + a.type_name() + "' and '" +
-       b.type_name() + "'");
+  fail(std::string("unsupported operand type(s) for ") + sign_of(op) + ": '" + a.type_name() +
+       "' and '" + b.type_name() + "'");
 }
 
 Value unary(Op op, const Value& v) {
   if (v.is_undefined()) fail(v.undefined_message());
   if (v.is_float()) return op == Op::kNeg ? -v.as_double() : v.as_double();
   if (v.is_integral()) return op == Op::kNeg ? checked_sub(0, v.as_int()) : v.as_int();
-  fail(std::string("bad operand type for unary ") + (op == Op::kNeg ? "-" : "+") + ": '" + v.type_name() + "'");
+  fail(std::string("bad operand type for unary ") + (op == Op::kNeg ? "-" : "+") + ": '" +
+       v.type_name() + "'");
 }
 
 int64_t as_index(const Value& v) {

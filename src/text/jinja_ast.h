@@ -1,5 +1,5 @@
-// A parsed template: statements and expressions. Built by the parser, completed by the resolver (variable slots),
-// then const and shared by all renders.
+// A parsed template: statements and expressions. Built by the parser, completed by the resolver
+// (variable slots), then const and shared by all renders.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace tutti::jinja {
 
-// A variable: a slot of the activation `hops` functions further out. (Macros, call blocks, blocks and recursive loops
-// are functions: each call has its own slots.)
+// A variable: a slot of the activation `hops` functions further out. (Macros, call blocks, blocks
+// and recursive loops are functions: each call has its own slots.)
 struct VarRef {
   int hops = 0;
   int slot = -1;
@@ -30,21 +30,23 @@ enum class ExprKind : uint8_t {
   kConst,          // constant
   kName,           // name, in `var`
   kNamespaceAttr,  // name.attribute, as the target of an assignment
-  kList, kTuple,   // operands
-  kDict,           // operands: key, value, key, value, ...
-  kUnary,          // op, operands[0]
-  kBinary,         // op, operands[0..1]
-  kAnd, kOr,       // operands[0..1]
-  kNot,            // operands[0]
-  kCompare,        // operands[0] ops[0] operands[1] ops[1] ...
-  kConcat,         // operands
-  kConditional,    // operands: condition, then, else or null
-  kGetAttr,        // operands[0].name
-  kGetItem,        // operands[0][operands[1]]
-  kSlice,          // operands[0][operands[1] : operands[2] : operands[3]], each bound may be null
-  kCall,           // operands[0](arguments)
-  kFilter,         // operands[0] | name(arguments); a null operand stands for the text of a filter block
-  kTest,           // operands[0] is name(arguments)
+  kList,
+  kTuple,   // operands
+  kDict,    // operands: key, value, key, value, ...
+  kUnary,   // op, operands[0]
+  kBinary,  // op, operands[0..1]
+  kAnd,
+  kOr,           // operands[0..1]
+  kNot,          // operands[0]
+  kCompare,      // operands[0] ops[0] operands[1] ops[1] ...
+  kConcat,       // operands
+  kConditional,  // operands: condition, then, else or null
+  kGetAttr,      // operands[0].name
+  kGetItem,      // operands[0][operands[1]]
+  kSlice,        // operands[0][operands[1] : operands[2] : operands[3]], each bound may be null
+  kCall,         // operands[0](arguments)
+  kFilter,  // operands[0] | name(arguments); a null operand stands for the text of a filter block
+  kTest,    // operands[0] is name(arguments)
 };
 
 struct Arguments {
@@ -71,24 +73,31 @@ struct Expr {
 };
 
 enum class StmtKind : uint8_t {
-  kText,         // text
-  kOutput,       // exprs: printed one after the other
-  kFor,          // target in iter [if test] [recursive]: body, else_body
-  kIf,           // branches, else_body
-  kSet,          // target = value
-  kSetBlock,     // target = text of body, through filter when there is one
-  kMacro,        // name, params, defaults, body
-  kCallBlock,    // value is the call; params, defaults, body make up its caller. Without a call ({% generation %})
-                 // the body is rendered in a scope of its own
+  kText,       // text
+  kOutput,     // exprs: printed one after the other
+  kFor,        // target in iter [if test] [recursive]: body, else_body
+  kIf,         // branches, else_body
+  kSet,        // target = value
+  kSetBlock,   // target = text of body, through filter when there is one
+  kMacro,      // name, params, defaults, body
+  kCallBlock,  // value is the call; params, defaults, body make up its caller. Without a call ({%
+               // generation %}) the body is rendered in a scope of its own
   kFilterBlock,  // filter over the text of body
   kWith,         // exprs: target, value, target, value, ...
   kBlock,        // name, body
-  kBreak, kContinue,
+  kBreak,
+  kContinue,
 };
 
-// How a variable slot is filled when a scope is entered. On leaving, all slots of the scope are unset.
+// How a variable slot is filled when a scope is entered. On leaving, all slots of the scope are
+// unset.
 struct ScopeLoad {
-  enum class Kind : uint8_t { kContext, kCopy, kUnset, kParameter } kind;  // kParameter: whoever enters fills it
+  enum class Kind : uint8_t {
+    kContext,
+    kCopy,
+    kUnset,
+    kParameter
+  } kind;  // kParameter: whoever enters fills it
   int slot;
   std::string name;  // kContext: looked up among the template's variables
   VarRef from;       // kCopy: the variable of the same name further out
@@ -112,12 +121,13 @@ struct Stmt {
 
   // Set by the resolver.
   std::vector<ScopeLoad> loads, else_loads, test_loads;
-  int loop_slot = -1;                                              // kFor: the variable `loop`
-  int num_slots = 0;                                               // functions: size of their activation
-  bool keeps_activation = false;                                   // a function inside may outlive the call
-  VarRef var;                                                      // kMacro: where the macro is stored
-  int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;       // kMacro, kCallBlock: when the body uses them
-  bool exported = false;                                           // assigned at top level: visible to blocks
+  int loop_slot = -1;             // kFor: the variable `loop`
+  int num_slots = 0;              // functions: size of their activation
+  bool keeps_activation = false;  // a function inside may outlive the call
+  VarRef var;                     // kMacro: where the macro is stored
+  int caller_slot = -1, kwargs_slot = -1,
+      varargs_slot = -1;  // kMacro, kCallBlock: when the body uses them
+  bool exported = false;  // assigned at top level: visible to blocks
 };
 
 struct Template {

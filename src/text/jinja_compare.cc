@@ -7,7 +7,8 @@
 namespace tutti::jinja {
 namespace {
 
-// -1, 0, 1 as i is less than, equal to, greater than d, without rounding either; 2 when d is not a number.
+// -1, 0, 1 as i is less than, equal to, greater than d, without rounding either; 2 when d is not a
+// number.
 int order_int_double(Int i, double d) {
   if (std::isnan(d)) return 2;
   if (d >= 0x1p126) return -1;
@@ -61,8 +62,8 @@ bool views_equal(const DictView& a, const DictView& b, Runtime& rt) {
 }
 
 [[noreturn]] void not_ordered(const char* op, const Value& a, const Value& b) {
-  fail("'" + std::string(op) + "' not supported between instances of '" + a.type_name() + "' and '" +
-       b.type_name() + "'");
+  fail("'" + std::string(op) + "' not supported between instances of '" + a.type_name() +
+       "' and '" + b.type_name() + "'");
 }
 
 // Lists and tuples: the first pair that differs decides.
@@ -71,10 +72,14 @@ bool items_ordered(Op op, const std::vector<Value>& a, const std::vector<Value>&
     if (!equals(a[i], b[i], rt)) return compare(op, a[i], b[i], rt);
   }
   switch (op) {
-    case Op::kLt: return a.size() < b.size();
-    case Op::kLe: return a.size() <= b.size();
-    case Op::kGt: return a.size() > b.size();
-    default: return a.size() >= b.size();
+    case Op::kLt:
+      return a.size() < b.size();
+    case Op::kLe:
+      return a.size() <= b.size();
+    case Op::kGt:
+      return a.size() > b.size();
+    default:
+      return a.size() >= b.size();
   }
 }
 
@@ -87,12 +92,18 @@ bool ordered(Op op, const Value& a, const Value& b, Runtime& rt) {
   if (a.is_number() && b.is_number()) {
     const int order = order_numbers(a, b);
     if (order == 2) return false;
-    return op == Op::kLt ? order < 0 : op == Op::kLe ? order <= 0 : op == Op::kGt ? order > 0 : order >= 0;
+    return op == Op::kLt   ? order < 0
+           : op == Op::kLe ? order <= 0
+           : op == Op::kGt ? order > 0
+                           : order >= 0;
   }
   if (a.is_string() && b.is_string()) {
     rt.step(static_cast<int64_t>(std::min(a.text().size(), b.text().size()) / 32));
     const int order = a.text().compare(b.text());  // UTF-8 sorts as code points do
-    return op == Op::kLt ? order < 0 : op == Op::kLe ? order <= 0 : op == Op::kGt ? order > 0 : order >= 0;
+    return op == Op::kLt   ? order < 0
+           : op == Op::kLe ? order <= 0
+           : op == Op::kGt ? order > 0
+                           : order >= 0;
   }
   if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple())) {
     return items_ordered(op, a.items(), b.items(), rt);
@@ -119,7 +130,8 @@ bool equals(const Value& a, const Value& b, Runtime& rt) {
     rt.step(static_cast<int64_t>(a.text().size() / 32));
     return a.text() == b.text();
   }
-  if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple())) return items_equal(a.items(), b.items(), rt);
+  if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple()))
+    return items_equal(a.items(), b.items(), rt);
   if (a.is_dict() && b.is_dict()) return dicts_equal(a.dict(), b.dict(), rt);
   if (a.is_view() && b.is_view()) return views_equal(a.view(), b.view(), rt);
   if (a.is_range() && b.is_range()) {
@@ -136,11 +148,16 @@ bool less(const Value& a, const Value& b, Runtime& rt) { return ordered(Op::kLt,
 bool compare(Op op, const Value& a, const Value& b, Runtime& rt) {
   rt.step();
   switch (op) {
-    case Op::kEq: return equals(a, b, rt);
-    case Op::kNe: return !equals(a, b, rt);
-    case Op::kIn: return contains(b, a, rt);
-    case Op::kNotIn: return !contains(b, a, rt);
-    default: return ordered(op, a, b, rt);
+    case Op::kEq:
+      return equals(a, b, rt);
+    case Op::kNe:
+      return !equals(a, b, rt);
+    case Op::kIn:
+      return contains(b, a, rt);
+    case Op::kNotIn:
+      return !contains(b, a, rt);
+    default:
+      return ordered(op, a, b, rt);
   }
 }
 
@@ -156,7 +173,8 @@ bool contains(const Value& container, const Value& item, Runtime& rt) {
   if (container.is_view() && container.view().kind == DictView::Kind::kKeys) {
     return container.view().dict->find(item, rt) != nullptr;
   }
-  if (!iterable(container)) fail("argument of type '" + container.type_name() + "' is not iterable");
+  if (!iterable(container))
+    fail("argument of type '" + container.type_name() + "' is not iterable");
   const auto it = iterate(container, rt);
   while (const auto v = it->next(rt)) {
     if (v->same_as(item) || equals(*v, item, rt)) return true;

@@ -18,12 +18,14 @@ Value Interpreter::eval(const Expr& e, Activation& a) {
   rt_.step();
   const auto operand = [&](size_t i) { return eval(*e.operands[i], a); };
   switch (e.kind) {
-    case ExprKind::kConst: return e.constant;
+    case ExprKind::kConst:
+      return e.constant;
     case ExprKind::kName: {
       const Value& v = variable(e.var, a);
       return v.is_missing() ? e.undefined : v;
     }
-    case ExprKind::kUnary: return unary(e.op, operand(0));
+    case ExprKind::kUnary:
+      return unary(e.op, operand(0));
     case ExprKind::kBinary: {
       const Value left = operand(0);
       return binary(e.op, left, operand(1), rt_);
@@ -33,10 +35,14 @@ Value Interpreter::eval(const Expr& e, Activation& a) {
       Value left = operand(0);
       return truthy(left, rt_) == (e.kind == ExprKind::kOr) ? left : operand(1);
     }
-    case ExprKind::kNot: return !truthy(operand(0), rt_);
-    case ExprKind::kCompare: return eval_compare(e, a);
-    case ExprKind::kConditional: return eval_conditional(e, a);
-    case ExprKind::kGetAttr: return get_attr(operand(0), e.name, rt_);
+    case ExprKind::kNot:
+      return !truthy(operand(0), rt_);
+    case ExprKind::kCompare:
+      return eval_compare(e, a);
+    case ExprKind::kConditional:
+      return eval_conditional(e, a);
+    case ExprKind::kGetAttr:
+      return get_attr(operand(0), e.name, rt_);
     case ExprKind::kGetItem: {
       const Value owner = operand(0);
       return get_item(owner, operand(1), rt_);
@@ -45,20 +51,24 @@ Value Interpreter::eval(const Expr& e, Activation& a) {
       const Value callee = operand(0);
       return call(callee, eval_arguments(e.arguments, a), rt_);
     }
-    case ExprKind::kFilter: return eval_filter(e, a, {});
+    case ExprKind::kFilter:
+      return eval_filter(e, a, {});
     case ExprKind::kTest: {
       const Value input = operand(0);
       return apply_test(e.name, input, eval_arguments(e.arguments, a), rt_);
     }
-    default: return eval_collection(e, a);
+    default:
+      return eval_collection(e, a);
   }
 }
 
 // Lists, tuples, dicts, slices, and text put together with "~".
 Value Interpreter::eval_collection(const Expr& e, Activation& a) {
   switch (e.kind) {
-    case ExprKind::kList: return make_list(eval_all(e.operands, a), rt_);
-    case ExprKind::kTuple: return make_tuple(eval_all(e.operands, a), rt_);
+    case ExprKind::kList:
+      return make_list(eval_all(e.operands, a), rt_);
+    case ExprKind::kTuple:
+      return make_tuple(eval_all(e.operands, a), rt_);
     case ExprKind::kDict: {
       Dict out;
       for (size_t i = 0; i < e.operands.size(); i += 2) {
@@ -73,7 +83,9 @@ Value Interpreter::eval_collection(const Expr& e, Activation& a) {
       return make_text(std::move(out), rt_);
     }
     default: {
-      const auto bound = [&](size_t i) { return e.operands[i] ? eval(*e.operands[i], a) : Value(None{}); };
+      const auto bound = [&](size_t i) {
+        return e.operands[i] ? eval(*e.operands[i], a) : Value(None{});
+      };
       const Value owner = bound(0), start = bound(1), stop = bound(2);
       return get_slice(owner, start, stop, bound(3), rt_);
     }
@@ -101,9 +113,9 @@ Value Interpreter::eval_conditional(const Expr& e, Activation& a) {
 // `block_text` is the input of a filter, or chain of filters, that has none of its own.
 Value Interpreter::eval_filter(const Expr& e, Activation& a, const Value& block_text) {
   const Expr* from = e.operands[0].get();
-  const Value input = from == nullptr                       ? block_text
+  const Value input = from == nullptr                   ? block_text
                       : from->kind == ExprKind::kFilter ? eval_filter(*from, a, block_text)
-                                                            : eval(*from, a);
+                                                        : eval(*from, a);
   return apply_filter(e.name, input, eval_arguments(e.arguments, a), rt_);
 }
 
@@ -120,7 +132,8 @@ Args Interpreter::eval_arguments(const Arguments& arguments, Activation& a) {
     for (const auto& [key, value] : more.dict().entries()) {
       if (!key.is_string()) fail("keywords must be strings");
       for (const auto& other : out.named) {
-        if (other.first == key.text()) fail("got multiple values for keyword argument " + quote(key.text()));
+        if (other.first == key.text())
+          fail("got multiple values for keyword argument " + quote(key.text()));
       }
       out.named.emplace_back(key.text(), value);
     }

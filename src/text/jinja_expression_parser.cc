@@ -8,7 +8,8 @@ namespace tutti::jinja {
 namespace {
 
 constexpr int kMaxNesting = 150;  // brackets in brackets
-constexpr int kMaxDepth = 400;    // of an expression's tree, which a long a + b + c + ... makes deep too
+constexpr int kMaxDepth =
+    400;  // of an expression's tree, which a long a + b + c + ... makes deep too
 
 Int parse_integer(const Token& token, const TokenStream& in) {
   const std::string& text = token.text;
@@ -18,7 +19,8 @@ Int parse_integer(const Token& token, const TokenStream& in) {
   for (size_t i = base == 10 ? 0 : 2; i < text.size(); ++i) {
     const char c = static_cast<char>(text[i] | 0x20);
     const int digit = c >= 'a' ? c - 'a' + 10 : text[i] - '0';
-    if (__builtin_mul_overflow(value, Int{base}, &value) || __builtin_add_overflow(value, Int{digit}, &value)) {
+    if (__builtin_mul_overflow(value, Int{base}, &value) ||
+        __builtin_add_overflow(value, Int{digit}, &value)) {
       in.error(token.at, "the number does not fit into 128 bits");
     }
   }
@@ -26,7 +28,8 @@ Int parse_integer(const Token& token, const TokenStream& in) {
 }
 
 bool is_literal_name(const std::string& name) {
-  return name == "true" || name == "True" || name == "false" || name == "False" || name == "none" || name == "None";
+  return name == "true" || name == "True" || name == "false" || name == "False" || name == "none" ||
+         name == "None";
 }
 
 int depth_of(const ExprPtr& e) { return e ? e->depth : 0; }
@@ -46,7 +49,8 @@ ExprPtr ExpressionParser::finish(ExprPtr e) {
   for (const auto& arg : e->arguments.positional) deepest = std::max(deepest, depth_of(arg));
   for (const auto& arg : e->arguments.named) deepest = std::max(deepest, depth_of(arg.second));
   e->depth = deepest + 1;
-  if (e->depth > kMaxDepth) in_.error(e->at, "the expression is too deep: over " + std::to_string(kMaxDepth) + " levels");
+  if (e->depth > kMaxDepth)
+    in_.error(e->at, "the expression is too deep: over " + std::to_string(kMaxDepth) + " levels");
   return e;
 }
 
@@ -58,7 +62,8 @@ static std::vector<ExprPtr> operands(Operands... each) {
 }
 
 ExprPtr ExpressionParser::expression(bool with_conditional) {
-  if (++nesting_ > kMaxNesting) in_.error("brackets are nested deeper than " + std::to_string(kMaxNesting) + " levels");
+  if (++nesting_ > kMaxNesting)
+    in_.error("brackets are nested deeper than " + std::to_string(kMaxNesting) + " levels");
   ExprPtr e = with_conditional ? conditional() : logical_or();
   --nesting_;
   return e;
@@ -70,7 +75,8 @@ ExprPtr ExpressionParser::conditional() {
   while (in_.skip_name("if")) {
     ExprPtr condition = logical_or();
     ExprPtr otherwise = in_.skip_name("else") ? expression() : nullptr;
-    e = make(ExprKind::kConditional, at, operands(std::move(condition), std::move(e), std::move(otherwise)));
+    e = make(ExprKind::kConditional, at,
+             operands(std::move(condition), std::move(e), std::move(otherwise)));
     at = in_.at();
   }
   return e;
@@ -104,13 +110,15 @@ ExprPtr ExpressionParser::logical_not() {
 }
 
 ExprPtr ExpressionParser::comparison() {
-  static constexpr std::pair<std::string_view, Op> kOps[] = {{"==", Op::kEq}, {"!=", Op::kNe}, {"<", Op::kLt},
-                                                             {"<=", Op::kLe}, {">", Op::kGt},  {">=", Op::kGe}};
+  static constexpr std::pair<std::string_view, Op> kOps[] = {{"==", Op::kEq}, {"!=", Op::kNe},
+                                                             {"<", Op::kLt},  {"<=", Op::kLe},
+                                                             {">", Op::kGt},  {">=", Op::kGe}};
   const size_t at = in_.at();
   auto e = std::make_unique<Expr>(ExprKind::kCompare, at);
   e->operands.push_back(sum());
   while (true) {
-    const auto op = std::find_if(std::begin(kOps), std::end(kOps), [&](const auto& o) { return in_.is_op(o.first); });
+    const auto op = std::find_if(std::begin(kOps), std::end(kOps),
+                                 [&](const auto& o) { return in_.is_op(o.first); });
     if (op != std::end(kOps)) {
       in_.next();
       e->ops.push_back(op->second);
@@ -130,10 +138,12 @@ ExprPtr ExpressionParser::comparison() {
 }
 
 template <typename Next>
-ExprPtr ExpressionParser::left_associative(std::initializer_list<std::pair<std::string_view, Op>> ops, Next next) {
+ExprPtr ExpressionParser::left_associative(
+    std::initializer_list<std::pair<std::string_view, Op>> ops, Next next) {
   ExprPtr e = next();
   while (true) {
-    const auto op = std::find_if(ops.begin(), ops.end(), [&](const auto& o) { return in_.is_op(o.first); });
+    const auto op =
+        std::find_if(ops.begin(), ops.end(), [&](const auto& o) { return in_.is_op(o.first); });
     if (op == ops.end()) return e;
     const size_t at = in_.next().at;
     e = make(ExprKind::kBinary, at, operands(std::move(e), next()));
@@ -154,8 +164,9 @@ ExprPtr ExpressionParser::concatenation() {
 }
 
 ExprPtr ExpressionParser::product() {
-  return left_associative({{"*", Op::kMul}, {"/", Op::kDiv}, {"//", Op::kFloorDiv}, {"%", Op::kMod}},
-                          [this] { return power(); });
+  return left_associative(
+      {{"*", Op::kMul}, {"/", Op::kDiv}, {"//", Op::kFloorDiv}, {"%", Op::kMod}},
+      [this] { return power(); });
 }
 
 ExprPtr ExpressionParser::power() {
@@ -198,7 +209,8 @@ ExprPtr ExpressionParser::name(bool with_namespace) {
 ExprPtr ExpressionParser::primary(bool with_namespace) {
   const size_t at = in_.at();
   switch (in_.current().type) {
-    case Tok::kName: return name(with_namespace);
+    case Tok::kName:
+      return name(with_namespace);
     case Tok::kString: {
       std::string text;
       while (in_.is(Tok::kString)) text += in_.next().text;
@@ -216,7 +228,8 @@ ExprPtr ExpressionParser::primary(bool with_namespace) {
       e->constant = Value(std::strtod(in_.next().text.c_str(), nullptr));
       return e;
     }
-    default: break;
+    default:
+      break;
   }
   if (in_.skip_op("(")) {
     ExprPtr e = tuple(true, TupleEnd::kTag, true);
@@ -230,7 +243,8 @@ ExprPtr ExpressionParser::primary(bool with_namespace) {
 
 bool ExpressionParser::at_tuple_end(TupleEnd end) const {
   if (in_.is(Tok::kVariableEnd) || in_.is(Tok::kBlockEnd) || in_.is_op(")")) return true;
-  return (end == TupleEnd::kIn && in_.is_name("in")) || (end == TupleEnd::kRecursive && in_.is_name("recursive"));
+  return (end == TupleEnd::kIn && in_.is_name("in")) ||
+         (end == TupleEnd::kRecursive && in_.is_name("recursive"));
 }
 
 ExprPtr ExpressionParser::tuple(bool with_conditional, TupleEnd end, bool in_parentheses) {
@@ -350,7 +364,8 @@ ExprPtr ExpressionParser::subscript(ExprPtr e) {
       attribute->name = token.text;
       return attribute;
     }
-    if (token.type != Tok::kInteger) in_.error(token.at, "expected a name or a number behind the dot");
+    if (token.type != Tok::kInteger)
+      in_.error(token.at, "expected a name or a number behind the dot");
     ExprPtr index = make(ExprKind::kConst, token.at);
     index->constant = Value(parse_integer(token, in_));
     return make(ExprKind::kGetItem, at, operands(std::move(e), std::move(index)));
@@ -379,10 +394,12 @@ ExprPtr ExpressionParser::subscribed(ExprPtr e) {
     return in_.is_op(":") || in_.is_op("]") || in_.is_op(",") ? nullptr : expression();
   };
   ExprPtr first = in_.is_op(":") ? nullptr : expression();
-  if (!in_.skip_op(":")) return make(ExprKind::kGetItem, at, operands(std::move(e), std::move(first)));
+  if (!in_.skip_op(":"))
+    return make(ExprKind::kGetItem, at, operands(std::move(e), std::move(first)));
   ExprPtr stop = bound();
   ExprPtr step = in_.skip_op(":") ? bound() : nullptr;
-  return make(ExprKind::kSlice, at, operands(std::move(e), std::move(first), std::move(stop), std::move(step)));
+  return make(ExprKind::kSlice, at,
+              operands(std::move(e), std::move(first), std::move(stop), std::move(step)));
 }
 
 Arguments ExpressionParser::arguments() {
@@ -452,8 +469,9 @@ ExprPtr ExpressionParser::test(ExprPtr input) {
   const bool negated = in_.skip_name("not");
   e->name = dotted_name();
   e->operands.push_back(std::move(input));
-  const bool starts_argument = in_.is(Tok::kName) || in_.is(Tok::kString) || in_.is(Tok::kInteger) ||
-                               in_.is(Tok::kFloat) || in_.is_op("[") || in_.is_op("{");
+  const bool starts_argument = in_.is(Tok::kName) || in_.is(Tok::kString) ||
+                               in_.is(Tok::kInteger) || in_.is(Tok::kFloat) || in_.is_op("[") ||
+                               in_.is_op("{");
   if (in_.is_op("(")) {
     e->arguments = arguments();
   } else if (starts_argument && !in_.is_name("else") && !in_.is_name("or") && !in_.is_name("and")) {

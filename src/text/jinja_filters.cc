@@ -25,7 +25,8 @@ std::string title_words(std::string_view text) {
   const auto flush = [&] {
     size_t pos = 0;
     if (!word.empty()) next_code_point(word, pos);
-    out += to_upper(std::string_view(word).substr(0, pos)) + to_lower(std::string_view(word).substr(pos));
+    out += to_upper(std::string_view(word).substr(0, pos)) +
+           to_lower(std::string_view(word).substr(pos));
     word.clear();
   };
   for (size_t pos = 0; pos < text.size();) {
@@ -53,18 +54,21 @@ Value trim(const Value& input, Args args, Runtime& rt) {
 Value replace(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("replace", std::move(args), {"old", "new", "count"}, 2);
   const int64_t count = a.is_none(2) ? -1 : a.integer(2, -1);
-  return make_text(replace_text(to_text(input, rt), to_text(a[0], rt), to_text(a[1], rt), count, rt), rt);
+  return make_text(
+      replace_text(to_text(input, rt), to_text(a[0], rt), to_text(a[1], rt), count, rt), rt);
 }
 
 Value center(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("center", std::move(args), {"width"}, 0);
-  return make_text(pad(to_text(input, rt), a.integer(0, 80), " ", Align::kCenter, rt), rt, input.is_markup());
+  return make_text(pad(to_text(input, rt), a.integer(0, 80), " ", Align::kCenter, rt), rt,
+                   input.is_markup());
 }
 
 Value indent(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("indent", std::move(args), {"width", "first", "blank"}, 0);
   if (!input.is_string()) {
-    fail(input.is_undefined() ? input.undefined_message() : "indent needs a string, not " + input.type_name());
+    fail(input.is_undefined() ? input.undefined_message()
+                              : "indent needs a string, not " + input.type_name());
   }
   const bool first = a.flag(1, false, rt), blank = a.flag(2, false, rt);
   const std::string space =
@@ -88,9 +92,11 @@ Value truncate(const Value& input, Args args, Runtime& rt) {
   const Value end = a.get(2, "...");
   const auto size = length(input, rt), end_size = length(end, rt);
   if (!size || !end_size) fail("truncate needs strings");
-  if (wanted < static_cast<int64_t>(*end_size) || leeway < 0) fail("truncate: length or leeway too small");
+  if (wanted < static_cast<int64_t>(*end_size) || leeway < 0)
+    fail("truncate: length or leeway too small");
   if (static_cast<int64_t>(*size) <= wanted + leeway) return input;
-  const Value start = get_slice(input, None{}, wanted - static_cast<int64_t>(*end_size), None{}, rt);
+  const Value start =
+      get_slice(input, None{}, wanted - static_cast<int64_t>(*end_size), None{}, rt);
   if (!start.is_string() || !end.is_string()) fail("truncate needs strings");
   if (a.flag(1, false, rt)) return add(start, end, rt);
   const auto parts = split_on(start.text(), " ", 1, true);
@@ -130,7 +136,8 @@ std::string url_quote(std::string_view text, bool query) {
 
 Value urlencode(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("urlencode", std::move(args), {}, 0);
-  if (input.is_string() || !iterable(input)) return make_text(url_quote(to_text(input, rt), false), rt);
+  if (input.is_string() || !iterable(input))
+    return make_text(url_quote(to_text(input, rt), false), rt);
   std::string out;
   const Value pairs = input.is_dict() ? filters::items(input, {}, rt) : input;
   for (const Value& pair : collect(pairs, rt)) {
@@ -143,7 +150,8 @@ Value urlencode(const Value& input, Args args, Runtime& rt) {
   return make_text(std::move(out), rt);
 }
 
-// Without comments, tags and runs of white space; character references resolved as far as XML has them.
+// Without comments, tags and runs of white space; character references resolved as far as XML has
+// them.
 Value striptags(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("striptags", std::move(args), {}, 0);
   std::string text = to_text(input, rt);
@@ -165,7 +173,8 @@ Value striptags(const Value& input, Args args, Runtime& rt) {
     out += word;
   }
   static constexpr std::pair<const char*, const char*> kReferences[] = {
-      {"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};
+      {"&lt;", "<"},    {"&gt;", ">"},  {"&#34;", "\""},
+      {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};
   for (const auto& [from, to] : kReferences) out = replace_text(out, from, to, -1, rt);
   return make_text(std::move(out), rt);
 }
@@ -175,7 +184,8 @@ Value format(const Value& input, Args args, Runtime& rt) {
     fail("can't handle positional and keyword arguments at the same time");
   }
   const Value text = make_text(to_text(input, rt), rt, input.is_markup());
-  if (args.named.empty()) return binary(Op::kMod, text, make_tuple(std::move(args.positional), rt), rt);
+  if (args.named.empty())
+    return binary(Op::kMod, text, make_tuple(std::move(args.positional), rt), rt);
   Dict values;
   for (auto& [name, value] : args.named) values.set(Value(name), std::move(value), rt);
   return binary(Op::kMod, text, make_dict(std::move(values)), rt);
@@ -212,7 +222,8 @@ Value xmlattr(const Value& input, Args args, Runtime& rt) {
       fail("Invalid character in attribute name: " + quote(name));
     }
     if (!out.empty()) out += ' ';
-    out += escape_html(name) + "=\"" + (value.is_markup() ? value.text() : escape_html(to_text(value, rt))) + "\"";
+    out += escape_html(name) + "=\"" +
+           (value.is_markup() ? value.text() : escape_html(to_text(value, rt))) + "\"";
   }
   if (a.flag(0, true, rt) && !out.empty()) out.insert(0, " ");
   return make_text(std::move(out), rt);
@@ -234,7 +245,8 @@ Value count(const Value& input, Args args, Runtime& rt) {
 Value attr(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("attr", std::move(args), {"name"}, 1);
   if (auto found = find_attr(input, a.text(0), rt)) return std::move(*found);
-  return Value::undefined(quote(input.type_name() + " object") + " has no attribute " + quote(a.text(0)));
+  return Value::undefined(quote(input.type_name() + " object") + " has no attribute " +
+                          quote(a.text(0)));
 }
 
 struct Named {
@@ -298,7 +310,8 @@ constexpr Named kFilters[] = {
 }  // namespace
 
 Filter find_filter(std::string_view name) {
-  const auto it = std::find_if(std::begin(kFilters), std::end(kFilters), [&](const Named& f) { return f.name == name; });
+  const auto it = std::find_if(std::begin(kFilters), std::end(kFilters),
+                               [&](const Named& f) { return f.name == name; });
   return it == std::end(kFilters) ? nullptr : it->filter;
 }
 

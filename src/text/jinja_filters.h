@@ -1,4 +1,5 @@
-// The filters, tests and global functions of jinja2's sandbox as transformers sets it up. Stateless; any thread.
+// The filters, tests and global functions of jinja2's sandbox as transformers sets it up.
+// Stateless; any thread.
 #pragma once
 
 #include <optional>
@@ -17,7 +18,8 @@ Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
 std::optional<Value> find_global(const std::string& name);
 
-Value apply_filter(const std::string& name, const Value& input, Args args, Runtime& rt);  // raises when unknown
+Value apply_filter(const std::string& name, const Value& input, Args args,
+                   Runtime& rt);  // raises when unknown
 bool apply_test(const std::string& name, const Value& input, Args args, Runtime& rt);
 
 // json.dumps(v, ensure_ascii=False, ...).

@@ -98,12 +98,18 @@ class PercentFormatter {
     bool zero = false;
     for (;; ++pos_) {
       const char c = peek();
-      if (c == '-') spec.align = '<';
-      else if (c == '+') spec.sign = '+';
-      else if (c == ' ') spec.sign = spec.sign == '+' ? '+' : ' ';
-      else if (c == '#') spec.alternate = true;
-      else if (c == '0') zero = true;
-      else break;
+      if (c == '-')
+        spec.align = '<';
+      else if (c == '+')
+        spec.sign = '+';
+      else if (c == ' ')
+        spec.sign = spec.sign == '+' ? '+' : ' ';
+      else if (c == '#')
+        spec.alternate = true;
+      else if (c == '0')
+        zero = true;
+      else
+        break;
     }
     spec.width = number();
     if (spec.width < 0) {
@@ -121,7 +127,8 @@ class PercentFormatter {
       out_ += '%';
       return;
     }
-    if (zero && spec.align == 0 && std::string_view("diouxXeEfFgG").find(type) != std::string_view::npos) {
+    if (zero && spec.align == 0 &&
+        std::string_view("diouxXeEfFgG").find(type) != std::string_view::npos) {
       spec.fill = "0";
       spec.align = '=';
     }
@@ -134,27 +141,43 @@ class PercentFormatter {
       case 'r':
       case 'a': {
         const Value& v = argument();
-        std::string text = type == 's' ? to_text(v, rt_) : type == 'r' ? repr(v, rt_) : ascii(v, rt_);
+        std::string text = type == 's'   ? to_text(v, rt_)
+                           : type == 'r' ? repr(v, rt_)
+                                         : ascii(v, rt_);
         if (markup_ && !v.is_markup()) text = escape_html(text);
-        if (spec.precision >= 0) text = get_slice(Value(text), None{}, Value(spec.precision), None{}, rt_).text();
+        if (spec.precision >= 0)
+          text = get_slice(Value(text), None{}, Value(spec.precision), None{}, rt_).text();
         return layout({"", text}, spec, '>', rt_);
       }
       case 'c': {
         const Value& v = argument();
         if (v.is_string() && *length(v, rt_) == 1) return layout({"", v.text()}, spec, '>', rt_);
-        if (!v.is_integral() || v.as_int() < 0 || v.as_int() > 0x10FFFF) fail("%c requires int or char");
+        if (!v.is_integral() || v.as_int() < 0 || v.as_int() > 0x10FFFF)
+          fail("%c requires int or char");
         std::string c;
         append_code_point(c, static_cast<uint32_t>(v.as_int()));
         return layout({"", c}, spec, '>', rt_);
       }
-      case 'd': case 'i': case 'u': case 'o': case 'x': case 'X': return integer(type, spec);
-      case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': {
+      case 'd':
+      case 'i':
+      case 'u':
+      case 'o':
+      case 'x':
+      case 'X':
+        return integer(type, spec);
+      case 'e':
+      case 'E':
+      case 'f':
+      case 'F':
+      case 'g':
+      case 'G': {
         const Value& v = argument();
         if (v.is_undefined()) fail(v.undefined_message());
         if (!v.is_number()) fail("must be real number, not " + v.type_name());
         return layout(float_digits(v.as_double(), type, spec, rt_), spec, '>', rt_);
       }
-      default: fail(std::string("unsupported format character '") + type + "'");
+      default:
+        fail(std::string("unsupported format character '") + type + "'");
     }
   }
 
@@ -193,7 +216,7 @@ class BraceFormatter {
   BraceFormatter(const Args& args, Runtime& rt) : args_(args), rt_(rt) {}
 
   std::string run(std::string_view format, int nesting) {
-    if (nesting > 1) fail("Max string recursion exceeded");
+    if (nesting > 2) fail("Max string recursion exceeded");
     std::string out;
     for (size_t pos = 0; pos < format.size();) {
       const char c = format[pos++];
@@ -227,7 +250,9 @@ class BraceFormatter {
       open += c == '{' ? 1 : c == '}' ? -1 : 0;
       if (open == 0) break;
     }
-    if (open > 0) fail(start == format.size() ? "Single '{' encountered in format string" : "expected '}' before end of string");
+    if (open > 0)
+      fail(start == format.size() ? "Single '{' encountered in format string"
+                                  : "expected '}' before end of string");
     const std::string_view body = format.substr(start, pos - start);
     ++pos;
     const size_t name_end = end_of_name(body);
@@ -257,10 +282,14 @@ class BraceFormatter {
 
   Value converted(const Value& v, char how) {
     switch (how) {
-      case 's': return to_text(v, rt_);
-      case 'r': return repr(v, rt_);
-      case 'a': return ascii(v, rt_);
-      default: fail(std::string("Unknown conversion specifier ") + how);
+      case 's':
+        return to_text(v, rt_);
+      case 'r':
+        return repr(v, rt_);
+      case 'a':
+        return ascii(v, rt_);
+      default:
+        fail(std::string("Unknown conversion specifier ") + how);
     }
   }
 
@@ -308,7 +337,8 @@ class BraceFormatter {
       manual_ = !name.empty();
       if (name.empty()) index = next_++;
       if (*index >= args_.positional.size()) {
-        fail("Replacement index " + std::to_string(*index) + " out of range for positional args tuple");
+        fail("Replacement index " + std::to_string(*index) +
+             " out of range for positional args tuple");
       }
       return args_.positional[*index];
     }

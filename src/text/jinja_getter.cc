@@ -10,7 +10,8 @@ namespace tutti::jinja {
 
 Value ignore_case(const Value& v) { return v.is_string() ? Value(to_lower(v.text())) : v; }
 
-AttributeGetter::AttributeGetter(const Value& attribute, Runtime& rt, bool fold_case, Value otherwise)
+AttributeGetter::AttributeGetter(const Value& attribute, Runtime& rt, bool fold_case,
+                                 Value otherwise)
     : fold_case_(fold_case), otherwise_(std::move(otherwise)) {
   if (attribute.is_none()) return;
   if (!attribute.is_string()) {
@@ -19,9 +20,11 @@ AttributeGetter::AttributeGetter(const Value& attribute, Runtime& rt, bool fold_
   }
   rt.text(attribute.text().size());
   for (const auto part : split_on(attribute.text(), ".", -1, false)) {
-    const bool number = !part.empty() && part.size() < 18 &&
-                        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-    path_.push_back(number ? Value(static_cast<int64_t>(std::stoll(std::string(part)))) : Value(part));
+    const bool number =
+        !part.empty() && part.size() < 18 &&
+        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    path_.push_back(number ? Value(static_cast<int64_t>(std::stoll(std::string(part))))
+                           : Value(part));
   }
 }
 
@@ -34,13 +37,15 @@ Value AttributeGetter::get(const Value& item, Runtime& rt) const {
   return fold_case_ ? ignore_case(v) : v;
 }
 
-std::vector<AttributeGetter> attribute_getters(const Value& attributes, Runtime& rt, bool fold_case) {
+std::vector<AttributeGetter> attribute_getters(const Value& attributes, Runtime& rt,
+                                               bool fold_case) {
   std::vector<AttributeGetter> out;
   if (!attributes.is_string()) {
     out.emplace_back(attributes, rt, fold_case);
     return out;
   }
-  for (const auto path : split_on(attributes.text(), ",", -1, false)) out.emplace_back(Value(path), rt, fold_case);
+  for (const auto path : split_on(attributes.text(), ",", -1, false))
+    out.emplace_back(Value(path), rt, fold_case);
   return out;
 }
 

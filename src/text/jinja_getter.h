@@ -12,9 +12,10 @@ Value ignore_case(const Value& v);
 
 class AttributeGetter {
  public:
-  // `attribute`: None for the item itself, a path of names and numbers, or a single key. `otherwise` (unless None)
-  // stands in for parts that are undefined.
-  AttributeGetter(const Value& attribute, Runtime& rt, bool fold_case = false, Value otherwise = None{});
+  // `attribute`: None for the item itself, a path of names and numbers, or a single key.
+  // `otherwise` (unless None) stands in for parts that are undefined.
+  AttributeGetter(const Value& attribute, Runtime& rt, bool fold_case = false,
+                  Value otherwise = None{});
   Value get(const Value& item, Runtime& rt) const;
 
  private:
@@ -24,6 +25,7 @@ class AttributeGetter {
 };
 
 // One getter per path of a list like "age,name".
-std::vector<AttributeGetter> attribute_getters(const Value& attributes, Runtime& rt, bool fold_case);
+std::vector<AttributeGetter> attribute_getters(const Value& attributes, Runtime& rt,
+                                               bool fold_case);
 
 }  // namespace tutti::jinja

@@ -24,7 +24,8 @@ Value make_range(Args args, Runtime&) {
   const Range range{n.size() > 1 ? n[0] : 0, n.size() > 1 ? n[1] : n[0], n.size() > 2 ? n[2] : 1};
   if (range.step == 0) fail("range() arg 3 must not be zero");
   if (range.size() > kMaxRange) {
-    fail("Range too big. The sandbox blocks ranges larger than MAX_RANGE (" + std::to_string(kMaxRange) + ").");
+    fail("Range too big. The sandbox blocks ranges larger than MAX_RANGE (" +
+         std::to_string(kMaxRange) + ").");
   }
   return Value(std::make_shared<const Range>(range));
 }
@@ -54,8 +55,9 @@ class DictFunction : public Object {
     }
     for (const Value& pair : collect(from, rt)) {
       auto both = collect(pair, rt);
-      if (both.size() != 2) fail("dictionary update sequence element has length " + std::to_string(both.size()) +
-                                 "; 2 is required");
+      if (both.size() != 2)
+        fail("dictionary update sequence element has length " + std::to_string(both.size()) +
+             "; 2 is required");
       out.set(std::move(both[0]), std::move(both[1]), rt);
     }
   }
@@ -103,9 +105,10 @@ Value make_cycler(Args args, Runtime& rt) {
 Value make_joiner(Args args, Runtime&) {
   const BoundArgs a("joiner", std::move(args), {"sep"}, 0);
   const Value separator = a.get(0, ", ");
-  return make_function("joiner", separator.depth(), [separator, used = false](Args, Runtime&) mutable {
-    return std::exchange(used, true) ? separator : Value("");
-  });
+  return make_function("joiner", separator.depth(),
+                       [separator, used = false](Args, Runtime&) mutable {
+                         return std::exchange(used, true) ? separator : Value("");
+                       });
 }
 
 Value raise_exception(Args args, Runtime& rt) {

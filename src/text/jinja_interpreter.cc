@@ -19,7 +19,9 @@ class Macro : public Object {
     return "<Macro " + (stmt_.name.empty() ? "anonymous" : quote(stmt_.name)) + ">";
   }
   bool callable() const override { return true; }
-  Value call(Args args, Runtime&) override { return interpreter_.call_function(stmt_, outer_, std::move(args)); }
+  Value call(Args args, Runtime&) override {
+    return interpreter_.call_function(stmt_, outer_, std::move(args));
+  }
   std::optional<Value> attribute(const std::string& name, Runtime& rt) override {
     if (name == "name") return stmt_.name.empty() ? Value(None{}) : Value(stmt_.name);
     if (name == "catch_kwargs") return stmt_.kwargs_slot >= 0;
@@ -83,10 +85,17 @@ Value Interpreter::context_value(const std::string& name) {
 void Interpreter::enter(const std::vector<ScopeLoad>& loads, Activation& a) {
   for (const ScopeLoad& load : loads) {
     switch (load.kind) {
-      case ScopeLoad::Kind::kContext: a.slots[load.slot] = context_value(load.name); break;
-      case ScopeLoad::Kind::kCopy: a.slots[load.slot] = variable(load.from, a); break;
-      case ScopeLoad::Kind::kUnset: a.slots[load.slot] = Value(); break;
-      case ScopeLoad::Kind::kParameter: break;
+      case ScopeLoad::Kind::kContext:
+        a.slots[load.slot] = context_value(load.name);
+        break;
+      case ScopeLoad::Kind::kCopy:
+        a.slots[load.slot] = variable(load.from, a);
+        break;
+      case ScopeLoad::Kind::kUnset:
+        a.slots[load.slot] = Value();
+        break;
+      case ScopeLoad::Kind::kParameter:
+        break;
     }
   }
 }
@@ -131,25 +140,36 @@ Interpreter::Flow Interpreter::exec(const Stmt& s, Activation& a, std::string& o
     case StmtKind::kOutput:
       for (const auto& e : s.exprs) write(eval(*e, a), out);
       return Flow::kNext;
-    case StmtKind::kFor: return exec_for(s, a, out);
-    case StmtKind::kIf: return exec_if(s, a, out);
+    case StmtKind::kFor:
+      return exec_for(s, a, out);
+    case StmtKind::kIf:
+      return exec_if(s, a, out);
     case StmtKind::kSet:
       assign(*s.target, eval(*s.value, a), a);
       if (s.exported) export_names(*s.target, a);
       return Flow::kNext;
-    case StmtKind::kSetBlock: return exec_set_block(s, a);
+    case StmtKind::kSetBlock:
+      return exec_set_block(s, a);
     case StmtKind::kMacro: {
       const Value macro(std::make_shared<Macro>(*this, s, &a));
       variable(s.var, a) = macro;
       if (s.exported) exported_[s.name] = macro;
       return Flow::kNext;
     }
-    case StmtKind::kCallBlock: exec_call_block(s, a, out); return Flow::kNext;
-    case StmtKind::kFilterBlock: return exec_filter_block(s, a, out);
-    case StmtKind::kWith: return exec_with(s, a, out);
-    case StmtKind::kBlock: exec_block(s, out); return Flow::kNext;
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kCallBlock:
+      exec_call_block(s, a, out);
+      return Flow::kNext;
+    case StmtKind::kFilterBlock:
+      return exec_filter_block(s, a, out);
+    case StmtKind::kWith:
+      return exec_with(s, a, out);
+    case StmtKind::kBlock:
+      exec_block(s, out);
+      return Flow::kNext;
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNext;
 }
@@ -168,14 +188,16 @@ Interpreter::Flow Interpreter::exec_for(const Stmt& s, Activation& a, std::strin
   return Flow::kNext;
 }
 
-Value Interpreter::run_recursive(const Stmt& s, const Value& iterable, Activation* outer, int depth) {
+Value Interpreter::run_recursive(const Stmt& s, const Value& iterable, Activation* outer,
+                                 int depth) {
   const auto activation = activate(s.num_slots, s.keeps_activation, outer);
   std::string out;
   run_loop(s, iterable, *activation, out, depth, true);
   return make_text(std::move(out), rt_);
 }
 
-std::unique_ptr<Iterator> Interpreter::loop_items(const Stmt& s, const Value& iterable, Activation& a) {
+std::unique_ptr<Iterator> Interpreter::loop_items(const Stmt& s, const Value& iterable,
+                                                  Activation& a) {
   auto items = iterate(iterable, rt_);
   if (!s.test) return items;
   enter(s.test_loads, a);
@@ -186,8 +208,8 @@ std::unique_ptr<Iterator> Interpreter::loop_items(const Stmt& s, const Value& it
   return std::make_unique<FilteredIterator<decltype(accept)>>(std::move(items), std::move(accept));
 }
 
-Interpreter::Flow Interpreter::run_loop(const Stmt& s, const Value& iterable, Activation& a, std::string& out,
-                                        int depth, bool recursive) {
+Interpreter::Flow Interpreter::run_loop(const Stmt& s, const Value& iterable, Activation& a,
+                                        std::string& out, int depth, bool recursive) {
   Loop::Recurse recurse;
   if (recursive) {
     recurse = [this, &s, outer = a.outer](const Value& inner, int inner_depth) {
@@ -278,7 +300,8 @@ Value Interpreter::call_function(const Stmt& s, Activation* outer, Args args) {
   }
   if (s.caller_slot >= 0) {
     Value caller = args.take_named("caller").value_or(None{});
-    a.slots[s.caller_slot] = caller.is_none() ? Value::undefined("No caller defined") : std::move(caller);
+    a.slots[s.caller_slot] =
+        caller.is_none() ? Value::undefined("No caller defined") : std::move(caller);
   }
   if (s.kwargs_slot >= 0) {
     Dict rest;
@@ -288,16 +311,19 @@ Value Interpreter::call_function(const Stmt& s, Activation* outer, Args args) {
     fail("macro " + quote(s.name) + " takes no keyword argument " + quote(args.named[0].first));
   }
   if (s.varargs_slot >= 0) {
-    a.slots[s.varargs_slot] = make_tuple({args.positional.begin() + given, args.positional.end()}, rt_);
+    a.slots[s.varargs_slot] =
+        make_tuple({args.positional.begin() + given, args.positional.end()}, rt_);
   } else if (args.positional.size() > s.params.size()) {
-    fail("macro " + quote(s.name) + " takes not more than " + std::to_string(s.params.size()) + " argument(s)");
+    fail("macro " + quote(s.name) + " takes not more than " + std::to_string(s.params.size()) +
+         " argument(s)");
   }
   enter(s.loads, a);
   const size_t first_default = s.params.size() - s.defaults.size();
   for (size_t i = 0; i < s.params.size(); ++i) {
     if (!variable(s.params[i]->var, a).is_missing()) continue;
-    Value v = i < first_default ? Value::undefined("parameter " + quote(s.params[i]->name) + " was not provided")
-                                : eval(*s.defaults[i - first_default], a);
+    Value v = i < first_default
+                  ? Value::undefined("parameter " + quote(s.params[i]->name) + " was not provided")
+                  : eval(*s.defaults[i - first_default], a);
     variable(s.params[i]->var, a) = std::move(v);
   }
   std::string out;
@@ -323,12 +349,13 @@ void Interpreter::assign(const Expr& target, Value v, Activation& a) {
   const auto it = iterate(v, rt_);
   std::vector<Value> items;
   while (auto item = it->next(rt_)) {
-    if (items.size() == wanted) fail("too many values to unpack (expected " + std::to_string(wanted) + ")");
+    if (items.size() == wanted)
+      fail("too many values to unpack (expected " + std::to_string(wanted) + ")");
     items.push_back(std::move(*item));
   }
   if (items.size() < wanted) {
-    fail("not enough values to unpack (expected " + std::to_string(wanted) + ", got " + std::to_string(items.size()) +
-         ")");
+    fail("not enough values to unpack (expected " + std::to_string(wanted) + ", got " +
+         std::to_string(items.size()) + ")");
   }
   for (size_t i = 0; i < wanted; ++i) assign(*target.operands[i], std::move(items[i]), a);
 }

@@ -39,7 +39,8 @@ class Interpreter {
   Flow exec(const Stmt& s, Activation& a, std::string& out);
   Flow exec_if(const Stmt& s, Activation& a, std::string& out);
   Flow exec_for(const Stmt& s, Activation& a, std::string& out);
-  Flow run_loop(const Stmt& s, const Value& iterable, Activation& a, std::string& out, int depth, bool recursive);
+  Flow run_loop(const Stmt& s, const Value& iterable, Activation& a, std::string& out, int depth,
+                bool recursive);
   Value run_recursive(const Stmt& s, const Value& iterable, Activation* outer, int depth);
   std::unique_ptr<Iterator> loop_items(const Stmt& s, const Value& iterable, Activation& a);
   Flow exec_set_block(const Stmt& s, Activation& a);
@@ -63,7 +64,8 @@ class Interpreter {
   Value context_value(const std::string& name);
   void enter(const std::vector<ScopeLoad>& loads, Activation& a);
   static void leave(const std::vector<ScopeLoad>& loads, Activation& a);
-  // An activation that dies with the returned pointer, unless functions inside it may need it later.
+  // An activation that dies with the returned pointer, unless functions inside it may need it
+  // later.
   std::shared_ptr<Activation> activate(int num_slots, bool keep, Activation* outer);
 
   const Template& template_;

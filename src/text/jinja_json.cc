@@ -58,13 +58,27 @@ class JsonWriter {
     for (size_t pos = 0; pos < text.size();) {
       const uint32_t c = next_code_point(text, pos);
       switch (c) {
-        case '"': out_ += "\\\""; break;
-        case '\\': out_ += "\\\\"; break;
-        case '\n': out_ += "\\n"; break;
-        case '\r': out_ += "\\r"; break;
-        case '\t': out_ += "\\t"; break;
-        case '\f': out_ += "\\f"; break;
-        case '\b': out_ += "\\b"; break;
+        case '"':
+          out_ += "\\\"";
+          break;
+        case '\\':
+          out_ += "\\\\";
+          break;
+        case '\n':
+          out_ += "\\n";
+          break;
+        case '\r':
+          out_ += "\\r";
+          break;
+        case '\t':
+          out_ += "\\t";
+          break;
+        case '\f':
+          out_ += "\\f";
+          break;
+        case '\b':
+          out_ += "\\b";
+          break;
         default:
           if (c < 0x20 || (style_.ensure_ascii && c >= 0x7F)) {
             append_escaped(c);
@@ -119,8 +133,9 @@ class JsonWriter {
   void append_dict(const Dict& dict) {
     std::vector<Dict::Entry> entries = dict.entries();
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(),
-                       [this](const auto& a, const auto& b) { return less(a.first, b.first, rt_); });
+      std::stable_sort(entries.begin(), entries.end(), [this](const auto& a, const auto& b) {
+        return less(a.first, b.first, rt_);
+      });
     }
     append_all('{', entries, '}', [this](const Dict::Entry& entry) {
       const auto& [key, value] = entry;
@@ -141,7 +156,8 @@ class JsonWriter {
 }  // namespace
 
 Value to_json(const Value& input, Args args, Runtime& rt) {
-  const BoundArgs a("tojson", std::move(args), {"ensure_ascii", "indent", "separators", "sort_keys"}, 0);
+  const BoundArgs a("tojson", std::move(args),
+                    {"ensure_ascii", "indent", "separators", "sort_keys"}, 0);
   JsonStyle style;
   style.ensure_ascii = a.flag(0, false, rt);
   style.sort_keys = a.flag(3, false, rt);

@@ -39,8 +39,8 @@ LineColumn line_column(std::string_view source, size_t at) {
 
 void syntax_error(std::string_view source, size_t at, const std::string& message) {
   const LineColumn where = line_column(source, at);
-  throw ConfigError("chat template, line " + std::to_string(where.line) + ", column " + std::to_string(where.column) +
-                    ": " + message);
+  throw ConfigError("chat template, line " + std::to_string(where.line) + ", column " +
+                    std::to_string(where.column) + ": " + message);
 }
 
 Lexer::Lexer(std::string_view source) : source_(normalized(source)) {
@@ -73,8 +73,8 @@ size_t Lexer::closing(size_t pos, std::string_view mark) const {
   return trims && end < source_.size() && source_[end] == '\n' ? end + 1 : end;
 }
 
-// Template text in front of a tag. "-" strips all space before the tag; otherwise the indentation of a tag that
-// stands first on its line goes.
+// Template text in front of a tag. "-" strips all space before the tag; otherwise the indentation
+// of a tag that stands first on its line goes.
 void Lexer::add_data(size_t begin, size_t end, char sign, bool may_lstrip) {
   std::string_view text = std::string_view(source_).substr(begin, end - begin);
   if (sign == '-') {
@@ -83,7 +83,8 @@ void Lexer::add_data(size_t begin, size_t end, char sign, bool may_lstrip) {
     const size_t newline = text.rfind('\n');
     const size_t line = newline == kNone ? 0 : newline + 1;
     const std::string_view indent = text.substr(line);
-    if ((line > 0 || line_starting_) && leading_space(indent) == indent.size()) text = text.substr(0, line);
+    if ((line > 0 || line_starting_) && leading_space(indent) == indent.size())
+      text = text.substr(0, line);
   }
   if (!text.empty()) add(Tok::kData, std::string(text), begin);
 }
@@ -190,7 +191,8 @@ void Lexer::tag_token() {
   }
   if (end == start) return operator_token();
   size_t first = start;
-  if (!has_flag(next_code_point(source_, first), kIdentifierStart)) error(start, "Invalid character in identifier");
+  if (!has_flag(next_code_point(source_, first), kIdentifierStart))
+    error(start, "Invalid character in identifier");
   add(Tok::kName, source_.substr(start, end - start), start);
   pos_ = end;
 }
@@ -244,9 +246,11 @@ void Lexer::string_literal() {
   const char mark = source_[pos_];
   size_t end = pos_ + 1;
   while (end < source_.size() && source_[end] != mark) end += source_[end] == '\\' ? 2 : 1;
-  if (end >= source_.size()) error(pos_, "unexpected char " + std::string(1, mark) + ": the string does not end");
+  if (end >= source_.size())
+    error(pos_, "unexpected char " + std::string(1, mark) + ": the string does not end");
   std::string value;
-  if (const auto problem = unescape(std::string_view(source_).substr(pos_ + 1, end - pos_ - 1), value)) {
+  if (const auto problem =
+          unescape(std::string_view(source_).substr(pos_ + 1, end - pos_ - 1), value)) {
     error(pos_, *problem);
   }
   add(Tok::kString, std::move(value), pos_);
@@ -271,7 +275,8 @@ void Lexer::operator_token() {
   if (c == '{' || c == '(' || c == '[') open_ += c == '{' ? '}' : c == '(' ? ')' : ']';
   if (c == '}' || c == ')' || c == ']') {
     if (open_.empty()) error(start, "unexpected '" + text + "'");
-    if (open_.back() != c) error(start, "unexpected '" + text + "', expected '" + open_.back() + "'");
+    if (open_.back() != c)
+      error(start, "unexpected '" + text + "', expected '" + open_.back() + "'");
     open_.pop_back();
   }
   pos_ = start + text.size();

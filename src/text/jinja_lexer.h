@@ -1,5 +1,5 @@
-// Cuts a template into text, tag borders and the tokens inside tags, with the white-space rules of jinja2 under
-// trim_blocks and lstrip_blocks. Called by the parser, once per template.
+// Cuts a template into text, tag borders and the tokens inside tags, with the white-space rules of
+// jinja2 under trim_blocks and lstrip_blocks. Called by the parser, once per template.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,17 @@
 namespace tutti::jinja {
 
 enum class Tok : uint8_t {
-  kData, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd,
-  kName, kString, kInteger, kFloat, kOperator, kEnd,
+  kData,
+  kVariableBegin,
+  kVariableEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kInteger,
+  kFloat,
+  kOperator,
+  kEnd,
 };
 
 struct Token {
@@ -45,14 +54,20 @@ class Lexer {
   void string_literal();
   void operator_token();
   size_t digits(size_t pos) const;
-  void add(Tok type, std::string text, size_t at) { tokens_.push_back({type, std::move(text), at}); }
+  void add(Tok type, std::string text, size_t at) {
+    tokens_.push_back({type, std::move(text), at});
+  }
   void add_data(size_t begin, size_t end, char sign, bool may_lstrip);
   char sign_at(size_t pos) const;
-  bool starts(size_t pos, std::string_view text) const { return source_.compare(pos, text.size(), text) == 0; }
+  bool starts(size_t pos, std::string_view text) const {
+    return source_.compare(pos, text.size(), text) == 0;
+  }
   size_t skip_space(size_t pos) const;
   // The end of "%}" or "-%}" or "+%}" at pos with the space it eats; npos when there is none.
   size_t closing(size_t pos, std::string_view mark) const;
-  [[noreturn]] void error(size_t at, const std::string& message) const { syntax_error(source_, at, message); }
+  [[noreturn]] void error(size_t at, const std::string& message) const {
+    syntax_error(source_, at, message);
+  }
 
   std::string source_;
   size_t pos_ = 0;

@@ -11,8 +11,9 @@ namespace {
 using Body = Value (*)(const Value& self, Args args, Runtime& rt);
 
 Value bind(const char* name, const Value& self, Body body) {
-  return make_function(name, self.depth(),
-                       [self, body](Args args, Runtime& rt) { return body(self, std::move(args), rt); });
+  return make_function(name, self.depth(), [self, body](Args args, Runtime& rt) {
+    return body(self, std::move(args), rt);
+  });
 }
 
 struct Method {
@@ -21,7 +22,8 @@ struct Method {
 };
 
 template <size_t N>
-std::optional<Value> find_in(const std::array<Method, N>& methods, const Value& self, const std::string& name) {
+std::optional<Value> find_in(const std::array<Method, N>& methods, const Value& self,
+                             const std::string& name) {
   for (const Method& m : methods) {
     if (name == m.name) return bind(m.name, self, m.body);
   }
@@ -101,10 +103,12 @@ constexpr std::array<Method, 6> kDictMethods{{{"get", dict_get},
                                               {"items", dict_items},
                                               {"copy", copy},
                                               {"fromkeys", dict_fromkeys}}};
-constexpr std::array<Method, 2> kSequenceMethods{{{"index", sequence_index}, {"count", sequence_count}}};
-constexpr std::array<const char*, 5> kDictModifiers{"clear", "pop", "popitem", "setdefault", "update"};
-constexpr std::array<const char*, 8> kListModifiers{"append", "clear",  "pop",  "reverse",
-                                                    "insert", "sort", "extend", "remove"};
+constexpr std::array<Method, 2> kSequenceMethods{
+    {{"index", sequence_index}, {"count", sequence_count}}};
+constexpr std::array<const char*, 5> kDictModifiers{"clear", "pop", "popitem", "setdefault",
+                                                    "update"};
+constexpr std::array<const char*, 8> kListModifiers{"append", "clear", "pop",    "reverse",
+                                                    "insert", "sort",  "extend", "remove"};
 
 std::optional<Value> range_attribute(const Range& range, const std::string& name) {
   if (name == "start") return range.start;
@@ -126,9 +130,10 @@ std::optional<Value> number_attribute(const Value& v, const std::string& name) {
 
 bool is_python_internal(const std::string& name) {
   static constexpr std::array<const char*, 18> kNames{
-      "__class__", "__init__", "__doc__",    "__new__",      "__repr__",   "__str__",
-      "__eq__",    "__ne__",   "__hash__",   "__dir__",      "__format__", "__getattribute__",
-      "__reduce__", "__reduce_ex__", "__setattr__", "__delattr__", "__sizeof__", "__init_subclass__"};
+      "__class__",   "__init__",         "__doc__",          "__new__",       "__repr__",
+      "__str__",     "__eq__",           "__ne__",           "__hash__",      "__dir__",
+      "__format__",  "__getattribute__", "__reduce__",       "__reduce_ex__", "__setattr__",
+      "__delattr__", "__sizeof__",       "__init_subclass__"};
   return is_one_of(kNames, name);
 }
 
@@ -158,34 +163,41 @@ std::optional<Value> find_method(const Value& v, const std::string& name, Runtim
   return std::nullopt;
 }
 
-BoundArgs::BoundArgs(const char* function, Args args, std::vector<const char*> names, size_t required)
+BoundArgs::BoundArgs(const char* function, Args args, std::vector<const char*> names,
+                     size_t required)
     : function_(function), names_(std::move(names)), values_(names_.size()) {
   if (args.positional.size() > names_.size()) {
-    fail(std::string(function) + "() takes at most " + std::to_string(names_.size()) + " arguments (" +
-         std::to_string(args.positional.size()) + " given)");
+    fail(std::string(function) + "() takes at most " + std::to_string(names_.size()) +
+         " arguments (" + std::to_string(args.positional.size()) + " given)");
   }
   for (size_t i = 0; i < args.positional.size(); ++i) values_[i] = std::move(args.positional[i]);
   for (auto& [name, value] : args.named) {
-    const auto it = std::find_if(names_.begin(), names_.end(), [&](const char* n) { return name == n; });
-    if (it == names_.end()) fail(std::string(function) + "() got an unexpected keyword argument '" + name + "'");
+    const auto it =
+        std::find_if(names_.begin(), names_.end(), [&](const char* n) { return name == n; });
+    if (it == names_.end())
+      fail(std::string(function) + "() got an unexpected keyword argument '" + name + "'");
     auto& slot = values_[it - names_.begin()];
     if (slot) fail(std::string(function) + "() got multiple values for argument '" + name + "'");
     slot = std::move(value);
   }
   for (size_t i = 0; i < required; ++i) {
-    if (!values_[i]) fail(std::string(function) + "() missing required argument '" + names_[i] + "'");
+    if (!values_[i])
+      fail(std::string(function) + "() missing required argument '" + names_[i] + "'");
   }
 }
 
 const std::string& BoundArgs::text(size_t i) const {
   if (values_[i]->is_undefined()) fail(values_[i]->undefined_message());
   if (!values_[i]->is_string()) {
-    fail(std::string(function_) + "(): argument '" + names_[i] + "' must be str, not " + values_[i]->type_name());
+    fail(std::string(function_) + "(): argument '" + names_[i] + "' must be str, not " +
+         values_[i]->type_name());
   }
   return values_[i]->text();
 }
 
-int64_t BoundArgs::integer(size_t i, int64_t otherwise) const { return has(i) ? as_index(*values_[i]) : otherwise; }
+int64_t BoundArgs::integer(size_t i, int64_t otherwise) const {
+  return has(i) ? as_index(*values_[i]) : otherwise;
+}
 
 bool BoundArgs::flag(size_t i, bool otherwise, Runtime& rt) const {
   return has(i) ? truthy(*values_[i], rt) : otherwise;

@@ -1,4 +1,5 @@
-// The methods and attributes that templates may use on str, list, tuple and dict values. Stateless; any thread.
+// The methods and attributes that templates may use on str, list, tuple and dict values. Stateless;
+// any thread.
 #pragma once
 
 #include <optional>
@@ -8,8 +9,8 @@
 
 namespace tutti::jinja {
 
-// A bound method, or another attribute of a value that is no object; nothing when the type has none of that name.
-// Methods that would modify a list or dict are found, and raise when used.
+// A bound method, or another attribute of a value that is no object; nothing when the type has none
+// of that name. Methods that would modify a list or dict are found, and raise when used.
 std::optional<Value> find_method(const Value& v, const std::string& name, Runtime& rt);
 std::optional<Value> find_text_method(const Value& v, const std::string& name);
 

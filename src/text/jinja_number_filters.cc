@@ -12,7 +12,8 @@
 namespace tutti::jinja {
 namespace {
 
-// Digits with single underscores between them, as Python's int() and float() let them stand; without them, or nothing.
+// Digits with single underscores between them, as Python's int() and float() let them stand;
+// without them, or nothing.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -20,7 +21,9 @@ std::optional<std::string> without_underscores(std::string_view text) {
       out += text[i];
       continue;
     }
-    const auto alnum = [&](size_t j) { return j < text.size() && std::isalnum(static_cast<uint8_t>(text[j])); };
+    const auto alnum = [&](size_t j) {
+      return j < text.size() && std::isalnum(static_cast<uint8_t>(text[j]));
+    };
     if (i == 0 || !alnum(i - 1) || !alnum(i + 1)) return std::nullopt;
   }
   return out;
@@ -34,7 +37,8 @@ std::optional<double> parse_float(std::string_view text) {
   const size_t start = lower[0] == '+' || lower[0] == '-' ? 1 : 0;
   const std::string_view word = std::string_view(lower).substr(start);
   const bool named = word == "inf" || word == "infinity" || word == "nan";
-  if (!named && (word.empty() || word.find_first_not_of("0123456789.e+-") != std::string_view::npos)) {
+  if (!named &&
+      (word.empty() || word.find_first_not_of("0123456789.e+-") != std::string_view::npos)) {
     return std::nullopt;
   }
   char* end = nullptr;
@@ -56,13 +60,16 @@ std::optional<Int> parse_int(std::string_view text, int64_t base) {
     if (text.starts_with('_')) text.remove_prefix(1);
   } else if (base == 0) {
     base = 10;
-    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string_view::npos) return std::nullopt;
+    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string_view::npos)
+      return std::nullopt;
   }
   const auto digits = without_underscores(text);
   if (!digits || digits->empty()) return std::nullopt;
   Int value = 0;
   for (const char c : *digits) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : std::isalpha(static_cast<uint8_t>(c)) ? (c | 0x20) - 'a' + 10 : 99;
+    const int digit = c >= '0' && c <= '9'                    ? c - '0'
+                      : std::isalpha(static_cast<uint8_t>(c)) ? (c | 0x20) - 'a' + 10
+                                                              : 99;
     if (digit >= base) return std::nullopt;
     value = checked_add(checked_mul(value, base), digit);
   }
@@ -143,7 +150,8 @@ Value round(const Value& input, Args args, Runtime&) {
   const BoundArgs a("round", std::move(args), {"precision", "method"}, 0);
   const int64_t precision = a.integer(0, 0);
   const std::string method = a.has(1) ? a.text(1) : "common";
-  if (method != "common" && method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
+  if (method != "common" && method != "ceil" && method != "floor")
+    fail("method must be common, ceil or floor");
   if (input.is_undefined()) fail(input.undefined_message());
   if (!input.is_number()) fail("type " + input.type_name() + " doesn't define __round__ method");
   if (method == "common") {

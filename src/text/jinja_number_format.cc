@@ -29,9 +29,20 @@ std::string grouped(const std::string& digits, char group, size_t size) {
   return out + digits.substr(whole);
 }
 
-// '%g' as Python prints it: float_repr's digits when no precision is asked for.
-std::string general(double d, int64_t precision, bool alternate) {
-  return printf_double('g', static_cast<int>(std::max<int64_t>(precision, 1)), alternate, d);
+// A float without a type but with a precision: as 'g', but with a digit behind the point, and an
+// exponent as soon as that digit would be one too many.
+std::string rounded_repr(double d, int precision, bool alternate) {
+  std::string scientific = printf_double('e', precision - 1, alternate, d);
+  const size_t e = scientific.find('e');
+  const int exponent = std::stoi(scientific.substr(e + 1));
+  if (exponent >= -4 && exponent < precision - 1) {
+    std::string digits = printf_double('g', precision, alternate, d);
+    return digits.find('.') == std::string::npos ? digits + ".0" : digits;
+  }
+  if (alternate || scientific.find('.') == std::string::npos) return scientific;
+  size_t last = scientific.find_last_not_of('0', e - 1);
+  if (scientific[last] == '.') --last;
+  return scientific.erase(last + 1, e - last - 1);
 }
 
 std::string sign_text(bool negative, char sign) {
@@ -117,35 +128,19 @@ NumberText float_digits(double d, char type, const FormatSpec& spec, Runtime& rt
   const double size = std::fabs(d);
   const char lower = static_cast<char>(type == 0 ? 0 : type | 0x20);
   if (spec.precision > kMaxPrecision) rt.text(kMaxText + 1);
-  const int64_t precision = spec.precision < 0 ? 6 : spec.precision;
+  const int precision = spec.precision < 0 ? 6 : static_cast<int>(spec.precision);
   if (!std::isfinite(size)) {
     out.digits = std::isnan(size) ? "nan" : "inf";
   } else if (percent || lower == 'f') {
-    out.digits = printf_double('f', static_cast<int>(precision), spec.alternate, size);
+    out.digits = printf_double('f', precision, spec.alternate, size);
   } else if (lower == 'e') {
-    out.digits = printf_double('e', static_cast<int>(precision), spec.alternate, size);
+    out.digits = printf_double('e', precision, spec.alternate, size);
   } else if (type == 0 && spec.precision < 0) {
     out.digits = float_repr(size);
   } else if (type == 0) {
-    // Like 'g', but with a digit behind the point, and one digit less before it turns to an exponent.
-    out.digits = general(size, precision, spec.alternate);
-    const int exponent = size == 0 ? 0 : std::stoi(printf_double('e', std::max<int>(precision - 1, 0), false, size)
-                                                        .substr(printf_double('e', std::max<int>(precision - 1, 0),
-                                                                              false, size).find('e') + 1));
-    if (exponent >= std::max<int64_t>(precision, 1) - 1 && out.digits.find('e') == std::string::npos &&
-        exponent > 0) {
-      const std::string scientific = printf_double('e', std::max<int>(precision - 1, 0), false, size);
-      std::string mantissa = scientific.substr(0, scientific.find('e'));
-      if (mantissa.find('.') != std::string::npos) {
-        mantissa.erase(mantissa.find_last_not_of('0') + 1);
-        if (mantissa.back() == '.') mantissa.pop_back();
-      }
-      out.digits = mantissa + scientific.substr(scientific.find('e'));
-    } else if (out.digits.find_first_of(".e") == std::string::npos) {
-      out.digits += ".0";
-    }
+    out.digits = rounded_repr(size, std::max(precision, 1), spec.alternate);
   } else {
-    out.digits = general(size, precision, spec.alternate);
+    out.digits = printf_double('g', std::max(precision, 1), spec.alternate, size);
   }
   if (spec.group != 0) out.digits = grouped(out.digits, spec.group, 3);
   if (percent) out.digits += '%';
@@ -153,7 +148,8 @@ NumberText float_digits(double d, char type, const FormatSpec& spec, Runtime& rt
   return out;
 }
 
-std::string layout(const NumberText& number, const FormatSpec& spec, char default_align, Runtime& rt) {
+std::string layout(const NumberText& number, const FormatSpec& spec, char default_align,
+                   Runtime& rt) {
   const std::string whole = number.sign + number.digits;
   const char align = spec.align != 0 ? spec.align : default_align;
   if (align == '=') {
@@ -161,7 +157,8 @@ std::string layout(const NumberText& number, const FormatSpec& spec, char defaul
     std::string digits = number.digits;
     if (spec.group != 0 && spec.fill == "0") {
       // Zeros join the groups.
-      const size_t size = spec.type == 'x' || spec.type == 'X' || spec.type == 'b' || spec.type == 'o' ? 4 : 3;
+      const size_t size =
+          spec.type == 'x' || spec.type == 'X' || spec.type == 'b' || spec.type == 'o' ? 4 : 3;
       std::string plain;
       for (const char c : digits) {
         if (c != spec.group) plain += c;
@@ -174,20 +171,24 @@ std::string layout(const NumberText& number, const FormatSpec& spec, char defaul
     }
     return number.sign + pad(digits, spec.width - sign_size, spec.fill, Align::kRight, rt);
   }
-  if (align != '^') return pad(whole, spec.width, spec.fill, align == '<' ? Align::kLeft : Align::kRight, rt);
+  if (align != '^')
+    return pad(whole, spec.width, spec.fill, align == '<' ? Align::kLeft : Align::kRight, rt);
   // Centred with the smaller half in front.
   const auto size = static_cast<int64_t>(code_point_count(whole));
-  const std::string left = pad(whole, size + std::max<int64_t>(0, spec.width - size) / 2, spec.fill, Align::kRight, rt);
+  const std::string left =
+      pad(whole, size + std::max<int64_t>(0, spec.width - size) / 2, spec.fill, Align::kRight, rt);
   return pad(left, spec.width, spec.fill, Align::kLeft, rt);
 }
 
 std::string format_value(const Value& v, const FormatSpec& spec, Runtime& rt) {
   const auto unknown = [&] {
-    fail(std::string("Unknown format code '") + spec.type + "' for object of type '" + v.type_name() + "'");
+    fail(std::string("Unknown format code '") + spec.type + "' for object of type '" +
+         v.type_name() + "'");
   };
   if (v.is_string()) {
     if (spec.type != 0 && spec.type != 's') unknown();
-    if (spec.align == '=' && spec.fill != "0") fail("'=' alignment not allowed in string format specifier");
+    if (spec.align == '=' && spec.fill != "0")
+      fail("'=' alignment not allowed in string format specifier");
     if (spec.sign != '-') fail("Sign not allowed in string format specifier");
     FormatSpec text = spec;
     if (text.align == '=') text.align = '<';
@@ -195,9 +196,12 @@ std::string format_value(const Value& v, const FormatSpec& spec, Runtime& rt) {
     if (spec.precision >= 0) body = get_slice(v, None{}, Value(spec.precision), None{}, rt).text();
     return layout({"", body}, text, '<', rt);
   }
-  if (v.is_float() || (v.is_integral() && spec.type != 0 && std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos)) {
-    if (spec.type != 0 && std::string_view("eEfFgGn%").find(spec.type) == std::string_view::npos) unknown();
-    return layout(float_digits(v.as_double(), spec.type == 'n' ? 'g' : spec.type, spec, rt), spec, '>', rt);
+  if (v.is_float() || (v.is_integral() && spec.type != 0 &&
+                       std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos)) {
+    if (spec.type != 0 && std::string_view("eEfFgGn%").find(spec.type) == std::string_view::npos)
+      unknown();
+    return layout(float_digits(v.as_double(), spec.type == 'n' ? 'g' : spec.type, spec, rt), spec,
+                  '>', rt);
   }
   if (v.is_integral()) {
     if (spec.type == 's') unknown();
@@ -208,7 +212,8 @@ std::string format_value(const Value& v, const FormatSpec& spec, Runtime& rt) {
       append_code_point(c, static_cast<uint32_t>(v.as_int()));
       return layout({"", c}, spec, '<', rt);
     }
-    return layout(integer_digits(v.as_int(), spec.type == 0 ? 'd' : spec.type, spec), spec, '>', rt);
+    return layout(integer_digits(v.as_int(), spec.type == 0 ? 'd' : spec.type, spec), spec, '>',
+                  rt);
   }
   fail("unsupported format string passed to " + v.type_name() + ".__format__");
 }

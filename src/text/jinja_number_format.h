@@ -1,5 +1,5 @@
-// Numbers and text laid out as a format spec of Python says ("{:>8.2f}") or a printf conversion does ("%+5d").
-// Stateless; any thread.
+// Numbers and text laid out as a format spec of Python says ("{:>8.2f}") or a printf conversion
+// does ("%+5d"). Stateless; any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,14 @@ std::string format_value(const Value& v, const FormatSpec& spec, Runtime& rt);
 
 // Shared by both kinds of formatting: sign and digits are kept apart for padding between them.
 struct NumberText {
-  std::string sign;    // with the prefix "0x"
+  std::string sign;  // with the prefix "0x"
   std::string digits;
 };
 NumberText integer_digits(Int i, char type, const FormatSpec& spec);
 NumberText float_digits(double d, char type, const FormatSpec& spec, Runtime& rt);
 // What C's printf makes of a finite number.
 std::string printf_double(char conversion, int precision, bool alternate, double d);
-std::string layout(const NumberText& number, const FormatSpec& spec, char default_align, Runtime& rt);
+std::string layout(const NumberText& number, const FormatSpec& spec, char default_align,
+                   Runtime& rt);
 
 }  // namespace tutti::jinja

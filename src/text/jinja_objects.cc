@@ -45,7 +45,8 @@ std::optional<Value> Namespace::attribute(const std::string& name, Runtime&) {
 }
 
 void Namespace::set(const std::string& name, Value value, Runtime& rt) {
-  if (name.starts_with('_')) fail("a namespace cannot have the attribute " + quote(name) + ": it starts with _");
+  if (name.starts_with('_'))
+    fail("a namespace cannot have the attribute " + quote(name) + ": it starts with _");
   rt.step();
   attributes_->set(Value(name), std::move(value), rt);
 }
@@ -105,13 +106,16 @@ std::optional<Value> Loop::attribute(const std::string& name, Runtime& rt) {
   if (name == "revindex0") return static_cast<int64_t>(size(rt)) - index0_ - 1;
   if (name == "depth") return depth_ + 1;
   if (name == "depth0") return depth_;
-  if (name == "previtem") return before_ && index0_ > 0 ? *before_ : Value::undefined("there is no previous item");
+  if (name == "previtem")
+    return before_ && index0_ > 0 ? *before_ : Value::undefined("there is no previous item");
   if (name == "nextitem") {
     const auto& next = peek(rt);
     return next ? *next : Value::undefined("there is no next item");
   }
-  if (name == "cycle") return bound([](Loop& l, Args args, Runtime&) { return l.cycle(std::move(args)); });
-  if (name == "changed") return bound([](Loop& l, Args args, Runtime& r) { return l.changed(std::move(args), r); });
+  if (name == "cycle")
+    return bound([](Loop& l, Args args, Runtime&) { return l.cycle(std::move(args)); });
+  if (name == "changed")
+    return bound([](Loop& l, Args args, Runtime& r) { return l.changed(std::move(args), r); });
   return std::nullopt;
 }
 

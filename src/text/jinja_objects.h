@@ -1,4 +1,5 @@
-// The objects that a render creates: namespaces and the special variable `loop`. One render, one thread.
+// The objects that a render creates: namespaces and the special variable `loop`. One render, one
+// thread.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,8 @@ class Namespace : public Object {
   std::shared_ptr<Dict> attributes_ = std::make_shared<Dict>();
 };
 
-// The special variable `loop`, and the iteration itself: it looks one item ahead for loop.last and loop.nextitem.
+// The special variable `loop`, and the iteration itself: it looks one item ahead for loop.last and
+// loop.nextitem.
 class Loop : public Object, public std::enable_shared_from_this<Loop> {
  public:
   // Renders the loop's body over another iterable, one level deeper; only recursive loops have it.
@@ -43,7 +45,9 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   std::optional<Value> attribute(const std::string& name, Runtime& rt) override;
   bool callable() const override { return true; }
   Value call(Args args, Runtime& rt) override;
-  std::optional<size_t> length(Runtime& rt) const override { return const_cast<Loop*>(this)->size(rt); }
+  std::optional<size_t> length(Runtime& rt) const override {
+    return const_cast<Loop*>(this)->size(rt);
+  }
   void drop_references() override;
 
  private:

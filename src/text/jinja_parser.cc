@@ -12,14 +12,22 @@ constexpr int kMaxTagNesting = 100;
 
 std::string describe(const Token& token) {
   switch (token.type) {
-    case Tok::kEnd: return "the end of the template";
-    case Tok::kData: return "text";
-    case Tok::kVariableBegin: return "\"{{\"";
-    case Tok::kVariableEnd: return "\"}}\"";
-    case Tok::kBlockBegin: return "\"{%\"";
-    case Tok::kBlockEnd: return "\"%}\"";
-    case Tok::kString: return "a string";
-    default: return "\"" + token.text + "\"";
+    case Tok::kEnd:
+      return "the end of the template";
+    case Tok::kData:
+      return "text";
+    case Tok::kVariableBegin:
+      return "\"{{\"";
+    case Tok::kVariableEnd:
+      return "\"}}\"";
+    case Tok::kBlockBegin:
+      return "\"{%\"";
+    case Tok::kBlockEnd:
+      return "\"%}\"";
+    case Tok::kString:
+      return "a string";
+    default:
+      return "\"" + token.text + "\"";
   }
 }
 
@@ -38,7 +46,8 @@ class TemplateParser {
 
   // Up to a tag named in `ends`, whose name is then the current token; or, without any, to the end.
   Body statements(const Names& ends) {
-    if (++nesting_ > kMaxTagNesting) in_.error("tags are nested deeper than " + std::to_string(kMaxTagNesting) + " levels");
+    if (++nesting_ > kMaxTagNesting)
+      in_.error("tags are nested deeper than " + std::to_string(kMaxTagNesting) + " levels");
     Body body;
     while (!in_.is(Tok::kEnd)) {
       if (in_.is(Tok::kData)) {
@@ -89,12 +98,12 @@ class TemplateParser {
       StmtPtr (TemplateParser::*parse)(size_t);
     };
     static constexpr Tag kTags[] = {
-        {"for", &TemplateParser::parse_for},       {"if", &TemplateParser::parse_if},
-        {"set", &TemplateParser::parse_set},       {"macro", &TemplateParser::parse_macro},
-        {"call", &TemplateParser::parse_call},     {"filter", &TemplateParser::parse_filter},
-        {"with", &TemplateParser::parse_with},     {"block", &TemplateParser::parse_block},
-        {"print", &TemplateParser::parse_print},   {"generation", &TemplateParser::parse_generation},
-        {"break", &TemplateParser::parse_break},   {"continue", &TemplateParser::parse_continue},
+        {"for", &TemplateParser::parse_for},     {"if", &TemplateParser::parse_if},
+        {"set", &TemplateParser::parse_set},     {"macro", &TemplateParser::parse_macro},
+        {"call", &TemplateParser::parse_call},   {"filter", &TemplateParser::parse_filter},
+        {"with", &TemplateParser::parse_with},   {"block", &TemplateParser::parse_block},
+        {"print", &TemplateParser::parse_print}, {"generation", &TemplateParser::parse_generation},
+        {"break", &TemplateParser::parse_break}, {"continue", &TemplateParser::parse_continue},
     };
     static constexpr std::string_view kNeedFiles[] = {"extends", "include", "import", "from"};
     if (!in_.is(Tok::kName)) in_.unexpected("the name of a tag");
@@ -107,7 +116,8 @@ class TemplateParser {
     if (std::find(std::begin(kNeedFiles), std::end(kNeedFiles), name) != std::end(kNeedFiles)) {
       in_.error("the tag \"" + name + "\" reads other templates, which a chat template cannot");
     }
-    if (name == "autoescape") in_.error("the tag \"autoescape\" is for HTML and not supported in chat templates");
+    if (name == "autoescape")
+      in_.error("the tag \"autoescape\" is for HTML and not supported in chat templates");
     in_.error("unknown tag \"" + name + "\"");
   }
 
@@ -211,7 +221,9 @@ class TemplateParser {
     auto s = std::make_unique<Stmt>(StmtKind::kBlock, at);
     s->name = in_.expect(Tok::kName).text;
     if (in_.skip_name("scoped") || in_.is_name("required")) {
-      in_.error(at, "scoped and required blocks are for template inheritance, which a chat template does not have");
+      in_.error(at,
+                "scoped and required blocks are for template inheritance, which a chat template "
+                "does not have");
     }
     s->body = tag_body_through("endblock");
     in_.skip_name(s->name);
@@ -258,10 +270,14 @@ bool TokenStream::skip_op(std::string_view op) {
 const Token& TokenStream::expect(Tok type) {
   if (is(type)) return next();
   switch (type) {
-    case Tok::kName: unexpected("a name");
-    case Tok::kBlockEnd: unexpected("\"%}\"");
-    case Tok::kVariableEnd: unexpected("\"}}\"");
-    default: unexpected("a tag");
+    case Tok::kName:
+      unexpected("a name");
+    case Tok::kBlockEnd:
+      unexpected("\"%}\"");
+    case Tok::kVariableEnd:
+      unexpected("\"}}\"");
+    default:
+      unexpected("a tag");
   }
 }
 

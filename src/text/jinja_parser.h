@@ -1,5 +1,6 @@
-// Tokens to syntax tree: the grammar of jinja2 with the loop controls and transformers' {% generation %} tag.
-// Throws ConfigError with line and column. Called once per template, by ChatTemplate's constructor.
+// Tokens to syntax tree: the grammar of jinja2 with the loop controls and transformers' {%
+// generation %} tag. Throws ConfigError with line and column. Called once per template, by
+// ChatTemplate's constructor.
 #pragma once
 
 #include <initializer_list>
@@ -17,7 +18,8 @@ Template compile(std::string_view source);
 
 class TokenStream {
  public:
-  TokenStream(std::vector<Token> tokens, const std::string& source) : tokens_(std::move(tokens)), source_(source) {}
+  TokenStream(std::vector<Token> tokens, const std::string& source)
+      : tokens_(std::move(tokens)), source_(source) {}
 
   const Token& current() const { return tokens_[i_]; }
   const Token& look() const { return tokens_[i_ + 1 < tokens_.size() ? i_ + 1 : i_]; }
@@ -32,7 +34,9 @@ class TokenStream {
   void expect_op(std::string_view op);
   size_t at() const { return current().at; }
   [[noreturn]] void error(const std::string& message) const { error(at(), message); }
-  [[noreturn]] void error(size_t at, const std::string& message) const { syntax_error(source_, at, message); }
+  [[noreturn]] void error(size_t at, const std::string& message) const {
+    syntax_error(source_, at, message);
+  }
   [[noreturn]] void unexpected(const std::string& wanted) const;
 
  private:
@@ -49,7 +53,8 @@ class ExpressionParser {
   explicit ExpressionParser(TokenStream& in) : in_(in) {}
 
   ExprPtr expression(bool with_conditional = true);
-  ExprPtr tuple(bool with_conditional = true, TupleEnd end = TupleEnd::kTag, bool in_parentheses = false);
+  ExprPtr tuple(bool with_conditional = true, TupleEnd end = TupleEnd::kTag,
+                bool in_parentheses = false);
   ExprPtr target(TupleEnd end = TupleEnd::kTag, bool with_namespace = false);
   ExprPtr name_target();
   // The filters behind a "|"; `first` is one without it.

@@ -56,7 +56,8 @@ bool upper(const Value& v, Args args, Runtime& rt) {
 
 bool sequence(const Value& v, Args args, Runtime&) {
   no_arguments(std::move(args));
-  return v.is_string() || v.is_list() || v.is_tuple() || v.is_dict() || v.is_range() || v.is_undefined();
+  return v.is_string() || v.is_list() || v.is_tuple() || v.is_dict() || v.is_range() ||
+         v.is_undefined();
 }
 
 bool sameas(const Value& v, Args args, Runtime&) {
@@ -64,18 +65,22 @@ bool sameas(const Value& v, Args args, Runtime&) {
   return v.same_as(a[0]);
 }
 
-bool is_filter(const Value& v, Args args, Runtime&) {
+bool is_filter(const Value& v, Args args, Runtime& rt) {
   no_arguments(std::move(args));
+  if (!hashable(v, rt)) fail("unhashable type: '" + v.type_name() + "'");
   return v.is_string() && find_filter(v.text()) != nullptr;
 }
 
-bool is_test(const Value& v, Args args, Runtime&) {
+bool is_test(const Value& v, Args args, Runtime& rt) {
   no_arguments(std::move(args));
+  if (!hashable(v, rt)) fail("unhashable type: '" + v.type_name() + "'");
   return v.is_string() && find_test(v.text()) != nullptr;
 }
 
 bool is_boolean(const Value& v) { return v.is_bool(); }
-bool is_callable(const Value& v) { return v.is_undefined() || (v.is_object() && v.object().callable()); }
+bool is_callable(const Value& v) {
+  return v.is_undefined() || (v.is_object() && v.object().callable());
+}
 bool is_defined(const Value& v) { return !v.is_undefined(); }
 bool is_false(const Value& v) { return v.is_bool() && !v.as_bool(); }
 bool is_float(const Value& v) { return v.is_float(); }
@@ -139,7 +144,8 @@ constexpr Named kTests[] = {
 }  // namespace
 
 Test find_test(std::string_view name) {
-  const auto it = std::find_if(std::begin(kTests), std::end(kTests), [&](const Named& t) { return t.name == name; });
+  const auto it = std::find_if(std::begin(kTests), std::end(kTests),
+                               [&](const Named& t) { return t.name == name; });
   return it == std::end(kTests) ? nullptr : it->test;
 }
 

@@ -40,22 +40,33 @@ class Analyzer {
       case StmtKind::kOutput:
         for (auto& e : s.exprs) visit(*e);
         break;
-      case StmtKind::kFor: visit(*s.iter); break;
-      case StmtKind::kIf: visit_if(s); break;
+      case StmtKind::kFor:
+        visit(*s.iter);
+        break;
+      case StmtKind::kIf:
+        visit_if(s);
+        break;
       case StmtKind::kSet:
         visit(*s.value);
         visit(*s.target);
         break;
-      case StmtKind::kSetBlock: visit(*s.target); break;
-      case StmtKind::kMacro: scope_.store(s.name); break;
+      case StmtKind::kSetBlock:
+        visit(*s.target);
+        break;
+      case StmtKind::kMacro:
+        scope_.store(s.name);
+        break;
       case StmtKind::kCallBlock:
         if (s.value) visit(*s.value);
         break;
-      case StmtKind::kFilterBlock: visit(*s.filter); break;
+      case StmtKind::kFilterBlock:
+        visit(*s.filter);
+        break;
       case StmtKind::kWith:
         for (size_t i = 1; i < s.exprs.size(); i += 2) visit(*s.exprs[i]);
         break;
-      default: break;
+      default:
+        break;
     }
   }
 
@@ -135,7 +146,9 @@ class Resolver {
     bool conditional = false;  // inside an if: an unknown filter only counts when it runs
   };
 
-  [[noreturn]] void error(size_t at, const std::string& message) { syntax_error(template_.source, at, message); }
+  [[noreturn]] void error(size_t at, const std::string& message) {
+    syntax_error(template_.source, at, message);
+  }
 
   void visit(Body& body, Scope& scope, Where where) {
     for (auto& s : body) visit(*s, scope, where);
@@ -158,11 +171,14 @@ class Resolver {
   void visit(Stmt& s, Scope& scope, Where where) {
     s.exported = where.top_level;
     switch (s.kind) {
-      case StmtKind::kText: break;
+      case StmtKind::kText:
+        break;
       case StmtKind::kOutput:
         for (auto& e : s.exprs) visit(*e, scope, where);
         break;
-      case StmtKind::kFor: visit_for(s, scope, where); break;
+      case StmtKind::kFor:
+        visit_for(s, scope, where);
+        break;
       case StmtKind::kIf:
         where.conditional = true;
         for (Branch& branch : s.branches) {
@@ -176,7 +192,9 @@ class Resolver {
         visit(*s.value, scope, where);
         visit(*s.target, scope, where);
         break;
-      case StmtKind::kSetBlock: visit_set_block(s, scope, where); break;
+      case StmtKind::kSetBlock:
+        visit_set_block(s, scope, where);
+        break;
       case StmtKind::kMacro:
         s.var = *scope.find(s.name);
         visit_function(s, scope);
@@ -185,13 +203,20 @@ class Resolver {
         if (s.value) visit(*s.value, scope, where);
         visit_function(s, scope);
         break;
-      case StmtKind::kFilterBlock: visit_filter_block(s, scope); break;
-      case StmtKind::kWith: visit_with(s, scope, where); break;
-      case StmtKind::kBlock: visit_block(s); break;
+      case StmtKind::kFilterBlock:
+        visit_filter_block(s, scope);
+        break;
+      case StmtKind::kWith:
+        visit_with(s, scope, where);
+        break;
+      case StmtKind::kBlock:
+        visit_block(s);
+        break;
       case StmtKind::kBreak:
       case StmtKind::kContinue:
         if (scope.function()->loops == 0) {
-          error(s.at, std::string("\"") + (s.kind == StmtKind::kBreak ? "break" : "continue") + "\" outside a loop");
+          error(s.at, std::string("\"") + (s.kind == StmtKind::kBreak ? "break" : "continue") +
+                          "\" outside a loop");
         }
         break;
     }
@@ -306,8 +331,10 @@ class Resolver {
         check_caller_default(s);
       }
     }
-    if (special.has("kwargs") && !declares("kwargs")) s.kwargs_slot = inner.declare_parameter("kwargs");
-    if (special.has("varargs") && !declares("varargs")) s.varargs_slot = inner.declare_parameter("varargs");
+    if (special.has("kwargs") && !declares("kwargs"))
+      s.kwargs_slot = inner.declare_parameter("kwargs");
+    if (special.has("varargs") && !declares("varargs"))
+      s.varargs_slot = inner.declare_parameter("varargs");
     analyze();
     for (auto& param : s.params) visit(*param, inner, {});
     for (auto& value : s.defaults) visit(*value, inner, {});

@@ -1,4 +1,5 @@
-// What one render carries along: the limits that are left, and the objects whose references are dropped at its end.
+// What one render carries along: the limits that are left, and the objects whose references are
+// dropped at its end.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +13,15 @@ namespace tutti::jinja {
 
 class Object;
 
-// Whatever a template does wrong while it runs. ChatTemplate::render turns it into an InvalidRequest.
+// Whatever a template does wrong while it runs. ChatTemplate::render turns it into an
+// InvalidRequest.
 class TemplateError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What the template itself raised with raise_exception(): the message is meant for the client as it is.
+// What the template itself raised with raise_exception(): the message is meant for the client as it
+// is.
 class RaisedByTemplate : public TemplateError {
  public:
   using TemplateError::TemplateError;
@@ -26,15 +29,15 @@ class RaisedByTemplate : public TemplateError {
 
 [[noreturn]] void fail(const std::string& message);
 
-constexpr int64_t kMaxSteps = 20'000'000;     // evaluated nodes; 32 bytes of text count as one
+constexpr int64_t kMaxSteps = 10'000'000;      // evaluated nodes; 32 bytes of text count as one
 constexpr size_t kMaxText = size_t{32} << 20;  // of the output and of any string on the way
 constexpr int kMaxCallDepth = 1500;            // nested statements, expressions and macro calls
-constexpr int kMaxValueDepth = 250;            // lists in lists, in either direction of building them
-constexpr int64_t kMaxRange = 100'000;         // jinja2's sandbox has the same
+constexpr int kMaxValueDepth = 250;     // lists in lists, in either direction of building them
+constexpr int64_t kMaxRange = 100'000;  // jinja2's sandbox has the same
 
 class Runtime {
  public:
-  Runtime() = default;
+  explicit Runtime(int64_t max_steps = kMaxSteps) : max_steps_(max_steps), steps_left_(max_steps) {}
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -68,11 +71,12 @@ class Runtime {
   };
 
  private:
-  [[noreturn]] static void out_of_steps();
+  [[noreturn]] void out_of_steps() const;
   [[noreturn]] static void text_too_long(size_t bytes);
   [[noreturn]] static void too_deep();
 
-  int64_t steps_left_ = kMaxSteps;
+  int64_t max_steps_;
+  int64_t steps_left_;
   int depth_ = 0;
   std::vector<std::shared_ptr<Object>> dropped_at_end_;
 };

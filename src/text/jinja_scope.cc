@@ -59,7 +59,9 @@ std::optional<VarRef> Scope::find_outside(const std::string& name) const {
   return parent_ != nullptr ? parent_->find_for(function_, name) : std::nullopt;
 }
 
-std::optional<VarRef> Scope::find(const std::string& name) const { return find_for(function_, name); }
+std::optional<VarRef> Scope::find(const std::string& name) const {
+  return find_for(function_, name);
+}
 
 std::vector<ScopeLoad> Scope::loads() const {
   std::vector<ScopeLoad> out;

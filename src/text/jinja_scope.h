@@ -11,7 +11,8 @@
 
 namespace tutti::jinja {
 
-// What has an activation of its own when it runs: the template, a macro, a call block, a recursive loop, a block.
+// What has an activation of its own when it runs: the template, a macro, a call block, a recursive
+// loop, a block.
 struct Function {
   Function* outer = nullptr;
   int depth = 0;
@@ -29,7 +30,8 @@ class Scope {
   int declare_parameter(const std::string& name);
   void store(const std::string& name);
   void load(const std::string& name);
-  // ... where each branch of an if starts from the state before the if, and the branches are merged after it.
+  // ... where each branch of an if starts from the state before the if, and the branches are merged
+  // after it.
   struct Symbols {
     std::map<std::string, int> refs;  // name -> slot
     std::map<int, ScopeLoad> loads;

@@ -44,17 +44,19 @@ Value pick(const Value& input, Args args, Pick what, bool by_attribute, Runtime&
   }
   std::optional<Value> test;
   if (used < args.positional.size()) test = args.positional[used++];
-  args.positional.erase(args.positional.begin(), args.positional.begin() + static_cast<int64_t>(used));
+  args.positional.erase(args.positional.begin(),
+                        args.positional.begin() + static_cast<int64_t>(used));
   auto source = shared_iterate(input, rt);
-  return generator("select_or_reject", input, [=, args = std::move(args)](Runtime& r) -> std::optional<Value> {
-    while (auto item = source->next(r)) {
-      r.step();
-      const Value v = getter ? getter->get(*item, r) : *item;
-      const bool yes = test ? apply_test(to_text(*test, r), v, args, r) : truthy(v, r);
-      if (yes == (what == Pick::kSelect)) return item;
-    }
-    return std::nullopt;
-  });
+  return generator(
+      "select_or_reject", input, [=, args = std::move(args)](Runtime& r) -> std::optional<Value> {
+        while (auto item = source->next(r)) {
+          r.step();
+          const Value v = getter ? getter->get(*item, r) : *item;
+          const bool yes = test ? apply_test(to_text(*test, r), v, args, r) : truthy(v, r);
+          if (yes == (what == Pick::kSelect)) return item;
+        }
+        return std::nullopt;
+      });
 }
 
 Value extreme(const Value& input, Args args, bool largest, Runtime& rt) {
@@ -81,7 +83,8 @@ Value first(const Value& input, Args args, Runtime& rt) {
 
 Value last(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("last", std::move(args), {}, 0);
-  if (input.is_object() || !iterable(input)) fail("'" + input.type_name() + "' object is not reversible");
+  if (input.is_object() || !iterable(input))
+    fail("'" + input.type_name() + "' object is not reversible");
   auto items = collect(input, rt);
   return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
 }
@@ -99,8 +102,10 @@ Value items(const Value& input, Args args, Runtime& rt) {
       fail("Can only get item pairs from a mapping.");
     });
   }
-  const Value view(std::make_shared<const DictView>(DictView{DictView::Kind::kItems, input.dict_ptr()}));
-  return generator("do_items", input, [source = shared_iterate(view, rt)](Runtime& r) { return source->next(r); });
+  const Value view(
+      std::make_shared<const DictView>(DictView{DictView::Kind::kItems, input.dict_ptr()}));
+  return generator("do_items", input,
+                   [source = shared_iterate(view, rt)](Runtime& r) { return source->next(r); });
 }
 
 Value join(const Value& input, Args args, Runtime& rt) {
@@ -158,8 +163,12 @@ Value rejectattr(const Value& input, Args args, Runtime& rt) {
   return pick(input, std::move(args), Pick::kReject, true, rt);
 }
 
-Value min(const Value& input, Args args, Runtime& rt) { return extreme(input, std::move(args), false, rt); }
-Value max(const Value& input, Args args, Runtime& rt) { return extreme(input, std::move(args), true, rt); }
+Value min(const Value& input, Args args, Runtime& rt) {
+  return extreme(input, std::move(args), false, rt);
+}
+Value max(const Value& input, Args args, Runtime& rt) {
+  return extreme(input, std::move(args), true, rt);
+}
 
 Value reverse(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("reverse", std::move(args), {}, 0);
@@ -169,8 +178,9 @@ Value reverse(const Value& input, Args args, Runtime& rt) {
   std::reverse(items.begin(), items.end());
   if (input.is_object()) return make_list(std::move(items), rt);  // what has no order of its own
   const Value list = make_list(std::move(items), rt);
-  return make_generator("list_reverseiterator", input.depth(),
-                        [source = shared_iterate(list, rt)](Runtime& r) { return source->next(r); });
+  return make_generator(
+      "list_reverseiterator", input.depth(),
+      [source = shared_iterate(list, rt)](Runtime& r) { return source->next(r); });
 }
 
 Value sort(const Value& input, Args args, Runtime& rt) {
@@ -234,7 +244,6 @@ Value sum(const Value& input, Args args, Runtime& rt) {
 Value batch(const Value& input, Args args, Runtime& rt) {
   const BoundArgs a("batch", std::move(args), {"linecount", "fill_with"}, 1);
   const Value size = a[0], fill = a.get(1, None{});
-  if (!size.is_number()) fail("batch needs a number, not " + size.type_name());
   auto source = shared_iterate(input, rt);
   auto waiting = std::make_shared<std::optional<Value>>();  // the item that begins the next batch
   return generator("do_batch", input, [=](Runtime& r) -> std::optional<Value> {
@@ -264,16 +273,18 @@ Value slice(const Value& input, Args args, Runtime& rt) {
   const auto items = std::make_shared<const std::vector<Value>>(collect(input, rt));
   if (slices == 0) fail("integer division or modulo by zero");
   const auto size = static_cast<int64_t>(items->size());
-  return generator("sync_do_slice", input, [=, number = int64_t{0}](Runtime& r) mutable -> std::optional<Value> {
-    if (number >= slices) return std::nullopt;
-    const int64_t each = size / slices, longer = size % slices;  // the first slices are longer by one
-    const int64_t begin = number * each + std::min(number, longer);
-    const int64_t end = begin + each + (number < longer ? 1 : 0);
-    std::vector<Value> out(items->begin() + begin, items->begin() + end);
-    if (!fill.is_none() && number >= longer) out.push_back(fill);
-    ++number;
-    return make_list(std::move(out), r);
-  });
+  return generator("sync_do_slice", input,
+                   [=, number = int64_t{0}](Runtime& r) mutable -> std::optional<Value> {
+                     if (number >= slices) return std::nullopt;
+                     const int64_t each = size / slices,
+                                   longer = size % slices;  // the first slices are longer by one
+                     const int64_t begin = number * each + std::min(number, longer);
+                     const int64_t end = begin + each + (number < longer ? 1 : 0);
+                     std::vector<Value> out(items->begin() + begin, items->begin() + end);
+                     if (!fill.is_none() && number >= longer) out.push_back(fill);
+                     ++number;
+                     return make_list(std::move(out), r);
+                   });
 }
 
 Value groupby(const Value& input, Args args, Runtime& rt) {
@@ -290,8 +301,10 @@ Value groupby(const Value& input, Args args, Runtime& rt) {
     const Value key = getter.get(items[begin], rt);
     end = begin + 1;
     while (end < items.size() && equals(getter.get(items[end], rt), key, rt)) ++end;
-    std::vector<Value> members(items.begin() + static_cast<int64_t>(begin), items.begin() + static_cast<int64_t>(end));
-    groups.push_back(make_tuple({label.get(items[begin], rt), make_list(std::move(members), rt)}, rt, true));
+    std::vector<Value> members(items.begin() + static_cast<int64_t>(begin),
+                               items.begin() + static_cast<int64_t>(end));
+    groups.push_back(
+        make_tuple({label.get(items[begin], rt), make_list(std::move(members), rt)}, rt, true));
   }
   return make_list(std::move(groups), rt);
 }

@@ -57,8 +57,8 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t most, b
   return parts;
 }
 
-std::vector<std::string_view> split_on(std::string_view text, std::string_view separator, int64_t most,
-                                       bool from_right) {
+std::vector<std::string_view> split_on(std::string_view text, std::string_view separator,
+                                       int64_t most, bool from_right) {
   std::vector<std::string_view> parts;
   while (most < 0 || static_cast<int64_t>(parts.size()) < most) {
     const size_t at = from_right ? text.rfind(separator) : text.find(separator);
@@ -76,8 +76,8 @@ std::vector<std::string_view> split_on(std::string_view text, std::string_view s
   return parts;
 }
 
-std::string replace_text(std::string_view text, std::string_view from, std::string_view to, int64_t most,
-                         Runtime& rt) {
+std::string replace_text(std::string_view text, std::string_view from, std::string_view to,
+                         int64_t most, Runtime& rt) {
   rt.text(text.size());
   std::string out;
   const auto left = [&, done = int64_t{0}]() mutable { return most < 0 || done++ < most; };
@@ -113,14 +113,16 @@ std::string repeat_text(std::string_view text, int64_t times, Runtime& rt) {
   return out;
 }
 
-std::string pad(std::string_view text, int64_t width, std::string_view fill, Align align, Runtime& rt) {
+std::string pad(std::string_view text, int64_t width, std::string_view fill, Align align,
+                Runtime& rt) {
   const auto size = static_cast<int64_t>(code_point_count(text));
   if (width <= size) return std::string(text);
   rt.text(static_cast<size_t>(width));
   const int64_t missing = width - size;
-  const int64_t left = align == Align::kLeft    ? 0
-                       : align == Align::kRight ? missing
-                                                : missing / 2 + (missing & width & 1);  // as CPython rounds
+  const int64_t left = align == Align::kLeft ? 0
+                       : align == Align::kRight
+                           ? missing
+                           : missing / 2 + (missing & width & 1);  // as CPython rounds
   std::string out;
   for (int64_t i = 0; i < left; ++i) out += fill;
   out += text;

@@ -48,12 +48,19 @@ class Unescaper {
       return std::nullopt;
     }
     switch (c) {
-      case '\n': ++pos_; return std::nullopt;
-      case 'x': return code_point(2);
-      case 'u': return code_point(4);
-      case 'U': return code_point(8);
-      case 'N': return "\\N{...} escapes are not supported; write the character itself";
-      default: return unknown();
+      case '\n':
+        ++pos_;
+        return std::nullopt;
+      case 'x':
+        return code_point(2);
+      case 'u':
+        return code_point(4);
+      case 'U':
+        return code_point(8);
+      case 'N':
+        return "\\N{...} escapes are not supported; write the character itself";
+      default:
+        return unknown();
     }
   }
 
@@ -80,8 +87,8 @@ class Unescaper {
     return std::nullopt;
   }
 
-  // An unknown escape keeps its backslash. Python sees characters beyond ASCII as escapes of their own by then, so
-  // that a backslash before one leaves the digits of its code point.
+  // An unknown escape keeps its backslash. Python sees characters beyond ASCII as escapes of their
+  // own by then, so that a backslash before one leaves the digits of its code point.
   std::optional<std::string> unknown() {
     out_ += '\\';
     const uint32_t c = next_code_point(body_, pos_);
@@ -100,6 +107,8 @@ class Unescaper {
 
 }  // namespace
 
-std::optional<std::string> unescape(std::string_view body, std::string& out) { return Unescaper(body, out).run(); }
+std::optional<std::string> unescape(std::string_view body, std::string& out) {
+  return Unescaper(body, out).run();
+}
 
 }  // namespace tutti::jinja

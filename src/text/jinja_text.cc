@@ -62,7 +62,9 @@ class ReprWriter {
     out_ += extra;
     out_ += close;
   }
-  void append_all(char open, const std::vector<Value>& items, char close) { append_all(open, items, "", close); }
+  void append_all(char open, const std::vector<Value>& items, char close) {
+    append_all(open, items, "", close);
+  }
 
   void append_dict(const Dict& dict) {
     out_ += '{';
@@ -135,7 +137,8 @@ std::string float_repr(double d) {
   if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
   // The shortest digits that read back as `d`; then Python's choice of notation.
   char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), d, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), d, std::chars_format::scientific).ptr;
   std::string_view text(buffer, end - buffer);
   std::string sign;
   if (text[0] == '-') {
@@ -175,12 +178,23 @@ std::string escape_html(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;

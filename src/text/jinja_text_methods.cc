@@ -61,11 +61,14 @@ Value partition(const Value& self, Args args, Runtime& rt) {
     if (kFromRight) return make_tuple({empty, empty, self}, rt);
     return make_tuple({self, empty, empty}, rt);
   }
-  return make_tuple({like(self, text.substr(0, at), rt), a[0], like(self, text.substr(at + sep.size()), rt)}, rt);
+  return make_tuple(
+      {like(self, text.substr(0, at), rt), a[0], like(self, text.substr(at + sep.size()), rt)}, rt);
 }
 
-// The part of the string that [start:stop] names, and its offset in code points; nothing for an empty "after the end".
-std::optional<std::pair<std::string, int64_t>> window(const Value& self, const BoundArgs& a, Runtime& rt) {
+// The part of the string that [start:stop] names, and its offset in code points; nothing for an
+// empty "after the end".
+std::optional<std::pair<std::string, int64_t>> window(const Value& self, const BoundArgs& a,
+                                                      Runtime& rt) {
   const auto size = static_cast<int64_t>(*length(self, rt));
   int64_t start = a.is_none(1) ? 0 : a.integer(1, 0);
   if (start < 0) start = std::max<int64_t>(0, start + size);
@@ -85,7 +88,8 @@ Value has_affix(const Value& self, Args args, Runtime& rt) {
   const auto matches = [&](const Value& affix) {
     if (affix.is_undefined()) fail(affix.undefined_message());
     if (!affix.is_string()) {
-      fail(std::string(name) + " first arg must be str or a tuple of str, not " + affix.type_name());
+      fail(std::string(name) + " first arg must be str or a tuple of str, not " +
+           affix.type_name());
     }
     if (!part) return false;
     return kAtStart ? part->first.starts_with(affix.text()) : part->first.ends_with(affix.text());
@@ -101,7 +105,8 @@ int64_t find_in(const Value& self, Args args, bool from_right, Runtime& rt) {
   if (!part) return -1;
   const size_t at = from_right ? part->first.rfind(needle) : part->first.find(needle);
   if (at == std::string::npos) return -1;
-  return part->second + static_cast<int64_t>(code_point_count(std::string_view(part->first).substr(0, at)));
+  return part->second +
+         static_cast<int64_t>(code_point_count(std::string_view(part->first).substr(0, at)));
 }
 
 template <bool kFromRight, bool kMustBe>
@@ -118,7 +123,8 @@ Value count(const Value& self, Args args, Runtime& rt) {
   if (!part) return 0;
   if (needle.empty()) return static_cast<int64_t>(code_point_count(part->first)) + 1;
   int64_t n = 0;
-  for (size_t at = part->first.find(needle); at != std::string::npos; at = part->first.find(needle, at + needle.size())) {
+  for (size_t at = part->first.find(needle); at != std::string::npos;
+       at = part->first.find(needle, at + needle.size())) {
     ++n;
   }
   return n;
@@ -140,7 +146,8 @@ Value join(const Value& self, Args args, Runtime& rt) {
   size_t i = 0;
   for (const Value& item : collect(a[0], rt)) {
     if (!item.is_string()) {
-      fail("sequence item " + std::to_string(i) + ": expected str instance, " + item.type_name() + " found");
+      fail("sequence item " + std::to_string(i) + ": expected str instance, " + item.type_name() +
+           " found");
     }
     if (!first) out += self.text();
     first = false;
@@ -174,7 +181,9 @@ Value zfill(const Value& self, Args args, Runtime& rt) {
   const bool sign = !text.empty() && (text[0] == '-' || text[0] == '+');
   const int64_t width = a.integer(0, 0);
   if (!sign) return like(self, pad(text, width, "0", Align::kRight, rt), rt);
-  return like(self, text[0] + pad(text.substr(1), std::max<int64_t>(width, 1) - 1, "0", Align::kRight, rt), rt);
+  return like(
+      self, text[0] + pad(text.substr(1), std::max<int64_t>(width, 1) - 1, "0", Align::kRight, rt),
+      rt);
 }
 
 Value expandtabs(const Value& self, Args args, Runtime& rt) {
@@ -210,12 +219,14 @@ Value all_are(const Value& self, Args args, Runtime&) {
 Value isascii(const Value& self, Args, Runtime&) { return self.str().ascii; }
 Value isprintable(const Value& self, Args, Runtime&) {
   const auto points = code_points(self.text());
-  return std::all_of(points.begin(), points.end(), [](uint32_t c) { return has_flag(c, kPrintable); });
+  return std::all_of(points.begin(), points.end(),
+                     [](uint32_t c) { return has_flag(c, kPrintable); });
 }
 Value isidentifier(const Value& self, Args, Runtime&) {
   const auto points = code_points(self.text());
   return !points.empty() && has_flag(points[0], kIdentifierStart) &&
-         std::all_of(points.begin(), points.end(), [](uint32_t c) { return has_flag(c, kIdentifierPart); });
+         std::all_of(points.begin(), points.end(),
+                     [](uint32_t c) { return has_flag(c, kIdentifierPart); });
 }
 Value islower(const Value& self, Args, Runtime&) { return is_cased(self.text(), kLower); }
 Value isupper(const Value& self, Args, Runtime&) { return is_cased(self.text(), kUpper); }
@@ -256,7 +267,7 @@ struct Method {
 
 constexpr Method kMethods[] = {
     {"capitalize", mapped<to_capitalized>},
-    {"casefold", mapped<to_lower>},
+    {"casefold", mapped<to_casefold>},
     {"center", justify<Align::kCenter>},
     {"count", count},
     {"endswith", has_affix<false>},
@@ -304,11 +315,13 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 std::optional<Value> find_text_method(const Value& v, const std::string& name) {
-  const auto it = std::lower_bound(std::begin(kMethods), std::end(kMethods), name,
-                                   [](const Method& m, const std::string& n) { return m.name < n; });
+  const auto it =
+      std::lower_bound(std::begin(kMethods), std::end(kMethods), name,
+                       [](const Method& m, const std::string& n) { return m.name < n; });
   if (it == std::end(kMethods) || name != it->name) return std::nullopt;
   const Body body = it->body;
-  return make_function(it->name, 0, [v, body](Args args, Runtime& rt) { return body(v, std::move(args), rt); });
+  return make_function(it->name, 0,
+                       [v, body](Args args, Runtime& rt) { return body(v, std::move(args), rt); });
 }
 
 }  // namespace tutti::jinja

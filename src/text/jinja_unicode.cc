@@ -16,14 +16,15 @@ struct CaseTable {
 
   // Appends the mapping of `c`; false when the table does not map it.
   bool append(std::string& out, uint32_t c) const {
-    const SpecialCase* s = std::lower_bound(special, special + special_count, c,
-                                            [](const SpecialCase& a, uint32_t b) { return a.code_point < b; });
+    const SpecialCase* s =
+        std::lower_bound(special, special + special_count, c,
+                         [](const SpecialCase& a, uint32_t b) { return a.code_point < b; });
     if (s != special + special_count && s->code_point == c) {
       out += s->mapped;
       return true;
     }
-    const CaseRun* r =
-        std::lower_bound(runs, runs + run_count, c, [](const CaseRun& a, uint32_t b) { return a.last < b; });
+    const CaseRun* r = std::lower_bound(runs, runs + run_count, c,
+                                        [](const CaseRun& a, uint32_t b) { return a.last < b; });
     if (r == runs + run_count || c < r->first || (c - r->first) % r->stride != 0) return false;
     append_code_point(out, static_cast<uint32_t>(static_cast<int64_t>(c) + r->delta));
     return true;
@@ -40,6 +41,11 @@ const CaseTable& lower_table() {
 }
 const CaseTable& title_table() {
   static const CaseTable table{kTitleRuns, kTitleRunCount, kTitleSpecial, kTitleSpecialCount};
+  return table;
+}
+
+const CaseTable& fold_table() {
+  static const CaseTable table{kFoldRuns, kFoldRunCount, kFoldSpecial, kFoldSpecialCount};
   return table;
 }
 
@@ -90,7 +96,8 @@ struct PropertyTable {
 };
 
 bool is_line_break(uint32_t c) {
-  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
 }
 
 }  // namespace
@@ -148,11 +155,13 @@ std::string encode(const uint32_t* begin, const uint32_t* end) {
 }
 
 bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }
 
 size_t code_point_count(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
 }
 
 size_t find_invalid_utf8(std::string_view text) {
@@ -228,6 +237,15 @@ std::string swap_case(std::string_view text) {
     } else {
       append_code_point(out, points[i]);
     }
+  }
+  return out;
+}
+
+std::string to_casefold(std::string_view text) {
+  std::string out;
+  for (size_t pos = 0; pos < text.size();) {
+    const uint32_t c = next_code_point(text, pos);
+    if (!fold_table().append(out, c) && !lower_table().append(out, c)) append_code_point(out, c);
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// Text as Python's str sees it: code points, their properties and case mappings. Used by the Jinja renderer only.
-// Stateless; any thread. All strings are valid UTF-8.
+// Text as Python's str sees it: code points, their properties and case mappings. Used by the Jinja
+// renderer only. Stateless; any thread. All strings are valid UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,9 @@ enum CharFlag : uint16_t {
 };
 
 uint16_t char_flags(uint32_t code_point);
-inline bool has_flag(uint32_t code_point, uint16_t flags) { return (char_flags(code_point) & flags) != 0; }
+inline bool has_flag(uint32_t code_point, uint16_t flags) {
+  return (char_flags(code_point) & flags) != 0;
+}
 
 // The code point that starts at `pos`, which is moved behind it.
 uint32_t next_code_point(std::string_view text, size_t& pos);
@@ -45,9 +47,10 @@ size_t find_invalid_utf8(std::string_view text);
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title(std::string_view text);       // str.title()
+std::string to_title(std::string_view text);        // str.title()
 std::string to_capitalized(std::string_view text);  // str.capitalize()
 std::string swap_case(std::string_view text);
+std::string to_casefold(std::string_view text);
 
 // Bytes of white space at the start / end of `text`.
 size_t leading_space(std::string_view text);

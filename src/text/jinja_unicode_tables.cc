@@ -3,6 +3,7 @@
 
 namespace tutti::jinja {
 
+// clang-format off
 const uint16_t kPropertyClasses[] = {
     0, 1024, 1152, 128, 2176, 654, 5009, 896, 5025, 2048, 140, 2688, 136, 897, 5057, 2977, 2945, 2720, 2209,
     640, 641, 652, 904, 2944, 5016, 5032, 4240, 4256, 2177, 905, 129, 2689,
@@ -425,6 +426,55 @@ const SpecialCase kTitleSpecial[] = {
     {0xfb15, "\xd5\x84\xd5\xab"}, {0xfb16, "\xd5\x8e\xd5\xb6"}, {0xfb17, "\xd5\x84\xd5\xad"},
 };
 
+const CaseRun kFoldRuns[] = {
+    {0xb5, 0xb5, 1, 775}, {0x17f, 0x17f, 1, -268}, {0x345, 0x345, 1, 116}, {0x3c2, 0x3c2, 1, 1},
+    {0x3d0, 0x3d0, 1, -30}, {0x3d1, 0x3d1, 1, -25}, {0x3d5, 0x3d5, 1, -15}, {0x3d6, 0x3d6, 1, -22},
+    {0x3f0, 0x3f0, 1, -54}, {0x3f1, 0x3f1, 1, -48}, {0x3f5, 0x3f5, 1, -64}, {0x13a0, 0x13f5, 1, 0},
+    {0x13f8, 0x13fd, 1, -8}, {0x1c80, 0x1c80, 1, -6222}, {0x1c81, 0x1c81, 1, -6221},
+    {0x1c82, 0x1c82, 1, -6212}, {0x1c83, 0x1c84, 1, -6210}, {0x1c85, 0x1c85, 1, -6211},
+    {0x1c86, 0x1c86, 1, -6204}, {0x1c87, 0x1c87, 1, -6180}, {0x1c88, 0x1c88, 1, 35267},
+    {0x1e9b, 0x1e9b, 1, -58}, {0x1fbe, 0x1fbe, 1, -7173}, {0xab70, 0xabbf, 1, -38864},
+};
+
+const SpecialCase kFoldSpecial[] = {
+    {0xdf, "\x73\x73"}, {0x149, "\xca\xbc\x6e"}, {0x1f0, "\x6a\xcc\x8c"},
+    {0x390, "\xce\xb9\xcc\x88\xcc\x81"}, {0x3b0, "\xcf\x85\xcc\x88\xcc\x81"}, {0x587, "\xd5\xa5\xd6\x82"},
+    {0x1e96, "\x68\xcc\xb1"}, {0x1e97, "\x74\xcc\x88"}, {0x1e98, "\x77\xcc\x8a"}, {0x1e99, "\x79\xcc\x8a"},
+    {0x1e9a, "\x61\xca\xbe"}, {0x1e9e, "\x73\x73"}, {0x1f50, "\xcf\x85\xcc\x93"},
+    {0x1f52, "\xcf\x85\xcc\x93\xcc\x80"}, {0x1f54, "\xcf\x85\xcc\x93\xcc\x81"},
+    {0x1f56, "\xcf\x85\xcc\x93\xcd\x82"}, {0x1f80, "\xe1\xbc\x80\xce\xb9"},
+    {0x1f81, "\xe1\xbc\x81\xce\xb9"}, {0x1f82, "\xe1\xbc\x82\xce\xb9"}, {0x1f83, "\xe1\xbc\x83\xce\xb9"},
+    {0x1f84, "\xe1\xbc\x84\xce\xb9"}, {0x1f85, "\xe1\xbc\x85\xce\xb9"}, {0x1f86, "\xe1\xbc\x86\xce\xb9"},
+    {0x1f87, "\xe1\xbc\x87\xce\xb9"}, {0x1f88, "\xe1\xbc\x80\xce\xb9"}, {0x1f89, "\xe1\xbc\x81\xce\xb9"},
+    {0x1f8a, "\xe1\xbc\x82\xce\xb9"}, {0x1f8b, "\xe1\xbc\x83\xce\xb9"}, {0x1f8c, "\xe1\xbc\x84\xce\xb9"},
+    {0x1f8d, "\xe1\xbc\x85\xce\xb9"}, {0x1f8e, "\xe1\xbc\x86\xce\xb9"}, {0x1f8f, "\xe1\xbc\x87\xce\xb9"},
+    {0x1f90, "\xe1\xbc\xa0\xce\xb9"}, {0x1f91, "\xe1\xbc\xa1\xce\xb9"}, {0x1f92, "\xe1\xbc\xa2\xce\xb9"},
+    {0x1f93, "\xe1\xbc\xa3\xce\xb9"}, {0x1f94, "\xe1\xbc\xa4\xce\xb9"}, {0x1f95, "\xe1\xbc\xa5\xce\xb9"},
+    {0x1f96, "\xe1\xbc\xa6\xce\xb9"}, {0x1f97, "\xe1\xbc\xa7\xce\xb9"}, {0x1f98, "\xe1\xbc\xa0\xce\xb9"},
+    {0x1f99, "\xe1\xbc\xa1\xce\xb9"}, {0x1f9a, "\xe1\xbc\xa2\xce\xb9"}, {0x1f9b, "\xe1\xbc\xa3\xce\xb9"},
+    {0x1f9c, "\xe1\xbc\xa4\xce\xb9"}, {0x1f9d, "\xe1\xbc\xa5\xce\xb9"}, {0x1f9e, "\xe1\xbc\xa6\xce\xb9"},
+    {0x1f9f, "\xe1\xbc\xa7\xce\xb9"}, {0x1fa0, "\xe1\xbd\xa0\xce\xb9"}, {0x1fa1, "\xe1\xbd\xa1\xce\xb9"},
+    {0x1fa2, "\xe1\xbd\xa2\xce\xb9"}, {0x1fa3, "\xe1\xbd\xa3\xce\xb9"}, {0x1fa4, "\xe1\xbd\xa4\xce\xb9"},
+    {0x1fa5, "\xe1\xbd\xa5\xce\xb9"}, {0x1fa6, "\xe1\xbd\xa6\xce\xb9"}, {0x1fa7, "\xe1\xbd\xa7\xce\xb9"},
+    {0x1fa8, "\xe1\xbd\xa0\xce\xb9"}, {0x1fa9, "\xe1\xbd\xa1\xce\xb9"}, {0x1faa, "\xe1\xbd\xa2\xce\xb9"},
+    {0x1fab, "\xe1\xbd\xa3\xce\xb9"}, {0x1fac, "\xe1\xbd\xa4\xce\xb9"}, {0x1fad, "\xe1\xbd\xa5\xce\xb9"},
+    {0x1fae, "\xe1\xbd\xa6\xce\xb9"}, {0x1faf, "\xe1\xbd\xa7\xce\xb9"}, {0x1fb2, "\xe1\xbd\xb0\xce\xb9"},
+    {0x1fb3, "\xce\xb1\xce\xb9"}, {0x1fb4, "\xce\xac\xce\xb9"}, {0x1fb6, "\xce\xb1\xcd\x82"},
+    {0x1fb7, "\xce\xb1\xcd\x82\xce\xb9"}, {0x1fbc, "\xce\xb1\xce\xb9"}, {0x1fc2, "\xe1\xbd\xb4\xce\xb9"},
+    {0x1fc3, "\xce\xb7\xce\xb9"}, {0x1fc4, "\xce\xae\xce\xb9"}, {0x1fc6, "\xce\xb7\xcd\x82"},
+    {0x1fc7, "\xce\xb7\xcd\x82\xce\xb9"}, {0x1fcc, "\xce\xb7\xce\xb9"},
+    {0x1fd2, "\xce\xb9\xcc\x88\xcc\x80"}, {0x1fd3, "\xce\xb9\xcc\x88\xcc\x81"},
+    {0x1fd6, "\xce\xb9\xcd\x82"}, {0x1fd7, "\xce\xb9\xcc\x88\xcd\x82"},
+    {0x1fe2, "\xcf\x85\xcc\x88\xcc\x80"}, {0x1fe3, "\xcf\x85\xcc\x88\xcc\x81"},
+    {0x1fe4, "\xcf\x81\xcc\x93"}, {0x1fe6, "\xcf\x85\xcd\x82"}, {0x1fe7, "\xcf\x85\xcc\x88\xcd\x82"},
+    {0x1ff2, "\xe1\xbd\xbc\xce\xb9"}, {0x1ff3, "\xcf\x89\xce\xb9"}, {0x1ff4, "\xcf\x8e\xce\xb9"},
+    {0x1ff6, "\xcf\x89\xcd\x82"}, {0x1ff7, "\xcf\x89\xcd\x82\xce\xb9"}, {0x1ffc, "\xcf\x89\xce\xb9"},
+    {0xfb00, "\x66\x66"}, {0xfb01, "\x66\x69"}, {0xfb02, "\x66\x6c"}, {0xfb03, "\x66\x66\x69"},
+    {0xfb04, "\x66\x66\x6c"}, {0xfb05, "\x73\x74"}, {0xfb06, "\x73\x74"}, {0xfb13, "\xd5\xb4\xd5\xb6"},
+    {0xfb14, "\xd5\xb4\xd5\xa5"}, {0xfb15, "\xd5\xb4\xd5\xab"}, {0xfb16, "\xd5\xbe\xd5\xb6"},
+    {0xfb17, "\xd5\xb4\xd5\xad"},
+};
+
 const size_t kPropertyRunCount = std::size(kPropertyRuns) / 2;
 const size_t kUpperRunCount = std::size(kUpperRuns);
 const size_t kUpperSpecialCount = std::size(kUpperSpecial);
@@ -432,5 +482,8 @@ const size_t kLowerRunCount = std::size(kLowerRuns);
 const size_t kLowerSpecialCount = std::size(kLowerSpecial);
 const size_t kTitleRunCount = std::size(kTitleRuns);
 const size_t kTitleSpecialCount = std::size(kTitleSpecial);
+const size_t kFoldRunCount = std::size(kFoldRuns);
+const size_t kFoldSpecialCount = std::size(kFoldSpecial);
+// clang-format on
 
 }  // namespace tutti::jinja

@@ -21,9 +21,9 @@ struct SpecialCase {
 extern const uint16_t kPropertyClasses[];  // sets of CharFlag bits
 extern const uint32_t kPropertyRuns[];     // pairs: run length, index into kPropertyClasses
 extern const size_t kPropertyRunCount;
-extern const CaseRun kUpperRuns[], kLowerRuns[], kTitleRuns[];
-extern const size_t kUpperRunCount, kLowerRunCount, kTitleRunCount;
-extern const SpecialCase kUpperSpecial[], kLowerSpecial[], kTitleSpecial[];
-extern const size_t kUpperSpecialCount, kLowerSpecialCount, kTitleSpecialCount;
+extern const CaseRun kUpperRuns[], kLowerRuns[], kTitleRuns[], kFoldRuns[];
+extern const size_t kUpperRunCount, kLowerRunCount, kTitleRunCount, kFoldRunCount;
+extern const SpecialCase kUpperSpecial[], kLowerSpecial[], kTitleSpecial[], kFoldSpecial[];
+extern const size_t kUpperSpecialCount, kLowerSpecialCount, kTitleSpecialCount, kFoldSpecialCount;
 
 }  // namespace tutti::jinja

@@ -13,16 +13,18 @@ Runtime::~Runtime() {
   for (const auto& object : dropped_at_end_) object->drop_references();
 }
 
-void Runtime::out_of_steps() {
-  fail("stopped after " + std::to_string(kMaxSteps) + " steps: the template loops too long");
+void Runtime::out_of_steps() const {
+  fail("stopped after " + std::to_string(max_steps_) + " steps: the template loops too long");
 }
 
 void Runtime::text_too_long(size_t bytes) {
-  fail("a text of " + std::to_string(bytes) + " bytes is over the limit of " + std::to_string(kMaxText));
+  fail("a text of " + std::to_string(bytes) + " bytes is over the limit of " +
+       std::to_string(kMaxText));
 }
 
 void Runtime::too_deep() {
-  fail("macros, loops and expressions are nested deeper than " + std::to_string(kMaxCallDepth) + " levels");
+  fail("macros, loops and expressions are nested deeper than " + std::to_string(kMaxCallDepth) +
+       " levels");
 }
 
 int64_t Range::size() const {
@@ -69,8 +71,9 @@ bool Value::same_as(const Value& other) const {
 }
 
 std::string Value::type_name() const {
-  static constexpr const char* kNames[] = {"Undefined", "NoneType", "bool", "int",       "float", "str",
-                                           "list",      "tuple",    "dict", "dict_view", "range"};
+  static constexpr const char* kNames[] = {"Undefined", "NoneType",  "bool", "int",
+                                           "float",     "str",       "list", "tuple",
+                                           "dict",      "dict_view", "range"};
   if (is_object()) return object().type_name();
   if (is_markup()) return "Markup";
   if (is_view()) {

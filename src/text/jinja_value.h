@@ -1,6 +1,7 @@
-// The values of the Jinja renderer: Python's None, bool, int, float, str, list, tuple, dict, dict views and range, the
-// undefined value of jinja2, and objects (functions, macros, loops, namespaces, generators).
-// Values are immutable and share what they hold; only objects carry state. One render, one thread.
+// The values of the Jinja renderer: Python's None, bool, int, float, str, list, tuple, dict, dict
+// views and range, the undefined value of jinja2, and objects (functions, macros, loops,
+// namespaces, generators). Values are immutable and share what they hold; only objects carry state.
+// One render, one thread.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@
 
 namespace tutti::jinja {
 
-// Python's integers are unbounded; 128 bits hold every JSON integer and what templates compute of them. Beyond that
-// the render fails rather than wraps.
+// Python's integers are unbounded; 128 bits hold every JSON integer and what templates compute of
+// them. Beyond that the render fails rather than wraps.
 using Int = __int128;
 
 struct Str {
@@ -46,8 +47,8 @@ using ViewPtr = std::shared_ptr<const DictView>;
 using RangePtr = std::shared_ptr<const Range>;
 using ObjectPtr = std::shared_ptr<Object>;
 
-// A name or attribute that is not there. It may be printed, tested and iterated; any other use raises `message`.
-// Without a message it is the "missing" that an unassigned variable slot holds.
+// A name or attribute that is not there. It may be printed, tested and iterated; any other use
+// raises `message`. Without a message it is the "missing" that an unassigned variable slot holds.
 struct Undefined {
   std::shared_ptr<const std::string> message;
 };
@@ -67,8 +68,7 @@ class Value {
   Value(std::string_view text) : Value(std::string(text)) {}
   Value(const char* text) : Value(std::string(text)) {}
   template <typename T>
-    requires(!std::is_same_v<T, void>)
-  Value(std::shared_ptr<T> p) : data_(std::move(p)) {}
+  requires(!std::is_same_v<T, void>) Value(std::shared_ptr<T> p) : data_(std::move(p)) {}
   static Value undefined(std::string message);
   static Value undefined(std::shared_ptr<const std::string> message);
 
@@ -92,7 +92,9 @@ class Value {
   const std::string& undefined_message() const { return *std::get<Undefined>(data_).message; }
   bool as_bool() const { return std::get<bool>(data_); }
   Int as_int() const { return is_bool() ? Int{as_bool()} : std::get<Int>(data_); }
-  double as_double() const { return is_float() ? std::get<double>(data_) : static_cast<double>(as_int()); }
+  double as_double() const {
+    return is_float() ? std::get<double>(data_) : static_cast<double>(as_int());
+  }
   const Str& str() const { return *std::get<StrPtr>(data_); }
   const std::string& text() const { return str().text; }
   const std::vector<Value>& items() const;  // of a list or tuple
@@ -110,7 +112,8 @@ class Value {
   int depth() const;  // containers inside containers; 0 for scalars
 
  private:
-  std::variant<Undefined, None, bool, Int, double, StrPtr, ListPtr, TuplePtr, DictPtr, ViewPtr, RangePtr, ObjectPtr>
+  std::variant<Undefined, None, bool, Int, double, StrPtr, ListPtr, TuplePtr, DictPtr, ViewPtr,
+               RangePtr, ObjectPtr>
       data_;
 };
 
@@ -140,7 +143,8 @@ class Dict {
  private:
   static constexpr size_t kIndexFrom = 12;  // below, a scan is faster than hashing
   std::vector<Entry> entries_;
-  std::unordered_multimap<size_t, uint32_t> index_;  // hash -> entry, once there are kIndexFrom entries
+  std::unordered_multimap<size_t, uint32_t>
+      index_;  // hash -> entry, once there are kIndexFrom entries
   int depth_ = 1;
 };
 
@@ -170,8 +174,8 @@ class Object {
   virtual std::string repr(Runtime& rt) const = 0;
   virtual std::optional<Value> attribute(const std::string& name, Runtime& rt);
   virtual bool callable() const { return false; }
-  virtual Value call(Args args, Runtime& rt);            // raises unless callable()
-  virtual Iterator* iterator() { return nullptr; }       // generators and loops are iterators themselves
+  virtual Value call(Args args, Runtime& rt);       // raises unless callable()
+  virtual Iterator* iterator() { return nullptr; }  // generators and loops are iterators themselves
   virtual std::optional<size_t> length(Runtime&) const { return std::nullopt; }
   virtual int depth() const { return 0; }
   virtual void drop_references() {}  // end of the render: breaks cycles
@@ -179,7 +183,10 @@ class Object {
 
 Value make_list(std::vector<Value> items, Runtime& rt);
 Value make_tuple(std::vector<Value> items, Runtime& rt, bool group = false);
-inline Value make_dict(Dict dict) { return Value(DictPtr(std::make_shared<const Dict>(std::move(dict)))); }
-Value make_text(std::string text, Runtime& rt, bool markup = false);  // charges the budget for its size
+inline Value make_dict(Dict dict) {
+  return Value(DictPtr(std::make_shared<const Dict>(std::move(dict))));
+}
+Value make_text(std::string text, Runtime& rt,
+                bool markup = false);  // charges the budget for its size
 
 }  // namespace tutti::jinja

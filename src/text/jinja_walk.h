@@ -5,7 +5,8 @@
 
 namespace tutti::jinja {
 
-// Calls visit(Expr&) for the direct parts of an expression, in the order of evaluation that jinja2 writes them.
+// Calls visit(Expr&) for the direct parts of an expression, in the order of evaluation that jinja2
+// writes them.
 template <typename Visit>
 void for_each_part(Expr& e, Visit visit) {
   for (auto& operand : e.operands) {
@@ -17,7 +18,8 @@ void for_each_part(Expr& e, Visit visit) {
   if (e.arguments.star_star) visit(*e.arguments.star_star);
 }
 
-// Calls visit(Expr&) for the direct expressions of a statement and visit(Stmt&) for the statements inside it.
+// Calls visit(Expr&) for the direct expressions of a statement and visit(Stmt&) for the statements
+// inside it.
 template <typename Visit>
 void for_each_part(Stmt& s, Visit visit) {
   const auto one = [&](ExprPtr& e) {

@@ -1,7 +1,7 @@
-// Renders chat templates for compare.py: reads {"template", "context"} as JSON, one a line, and answers each with
+// Renders chat templates for compare.py: reads {"template", "context"} as JSON, one a line, and
+// answers each with
 // {"text"} or {"error"}.
 #include <iostream>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -11,12 +11,20 @@
 
 namespace {
 
-tutti::Json answer(const tutti::Json& request, std::map<std::string, std::unique_ptr<tutti::ChatTemplate>>& compiled) {
+// The last template compiled: requests for one template come in a row.
+struct Compiled {
+  std::string source;
+  std::unique_ptr<tutti::ChatTemplate> chat_template;
+};
+
+tutti::Json answer(const tutti::Json& request, Compiled& last) {
   const auto source = request.at("template").get<std::string>();
   try {
-    auto& chat_template = compiled[source];
-    if (!chat_template) chat_template = std::make_unique<tutti::ChatTemplate>(source);
-    return {{"text", chat_template->render(request.at("context"))}};
+    if (!last.chat_template || last.source != source) {
+      last.chat_template = nullptr;
+      last = {source, std::make_unique<tutti::ChatTemplate>(source)};
+    }
+    return {{"text", last.chat_template->render(request.at("context"))}};
   } catch (const tutti::Error& e) {
     return {{"error", e.what()}};
   }
@@ -25,8 +33,10 @@ tutti::Json answer(const tutti::Json& request, std::map<std::string, std::unique
 }  // namespace
 
 int main() {
-  std::map<std::string, std::unique_ptr<tutti::ChatTemplate>> compiled;
+  Compiled last;
   for (std::string line; std::getline(std::cin, line);) {
-    std::cout << tutti::dump_json(answer(tutti::parse_json(line, "standard input", 256), compiled)) << "\n" << std::flush;
+    std::cout << tutti::dump_json(answer(tutti::parse_json(line, "standard input", 256), last))
+              << "\n"
+              << std::flush;
   }
 }
