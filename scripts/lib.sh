@@ -9,6 +9,9 @@ BUILD_PACKAGES=(g++ cmake ninja-build ccache pkg-config libboost1.81-dev libgrpc
 TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev python3 python3-venv python3-pip iproute2 iptables curl procps)
 SANITIZER_PACKAGES=(clang-16 libclang-rt-16-dev llvm-16)
 
+# A second clone, or the same one elsewhere, finds what was compiled before.
+export CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1
+
 say() { printf '%s %-9s %s\n' "$(date +%H:%M:%S)" "$1" "${*:2}" >&2; }
 die() {
   say error "$*"
