@@ -1,6 +1,6 @@
 // Times of the CUDA backend: single products, attention and small ops, and whole steps of a model's shape as CUDA graphs,
 // each beside its floor (bytes over the memory's read bandwidth, operations over the matrix units' rate).
-//   bench_ops_cuda [--shape llama-3-8b] [--layers N] [--parts ops,decode,prefill] [--batches 1,8,32] [--context 512]
+//   bench_ops_cuda [--shape llama-3-8b] [--layers N] [--parts ops,attention,decode,prefill] [--batches 1,8,32] [--context 512]
 //                  [--read-tb-s 4.2] [--tflop-s 790] [--json FILE]
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ const bench::ModelShape kShapes[] = {
 
 struct Options {
   std::string shape = "llama-3-8b", json;
-  std::vector<std::string> parts = {"ops", "decode", "prefill"};
+  std::vector<std::string> parts = {"ops", "attention", "decode", "prefill"};
   std::vector<int> batches = {1, 8, 32, 64, 128, 256};
   int layers = 0, context = 512;
   double read_tb_s = 4.2, tflop_s = 790;
@@ -64,6 +64,7 @@ class Bench {
   void run() {
     for (const std::string& part : o_.parts) {
       if (part == "ops") products();
+      if (part == "attention") attention();
       if (part == "decode") decode();
       if (part == "prefill") prefill();
     }
@@ -71,7 +72,7 @@ class Bench {
 
   Json report() const {
     return {{"shape", shape_.name}, {"layers", shape_.layers}, {"dtype", "BF16"}, {"context", o_.context},
-            {"read_tb_s", o_.read_tb_s}, {"tflop_s", o_.tflop_s}, {"ops", ops_}, {"decode", decode_}, {"prefill", prefill_}};
+            {"read_tb_s", o_.read_tb_s}, {"tflop_s", o_.tflop_s}, {"ops", ops_}, {"attention", attention_}, {"decode", decode_}, {"prefill", prefill_}};
   }
 
  private:
@@ -121,6 +122,25 @@ class Bench {
     }
   }
 
+  // Microseconds a layer.
+  void attention() {
+    std::printf("%-10s %15s %10s %8s %9s %7s %13s\n", "attention", "seqs x new of", "us", "TB/s", "TFLOP/s", "share", "small ops us");
+    const auto measure = [&](int seqs, int query_len, int context) {
+      const double us = 1e3 * chain_.time_attention(seqs, query_len, context, 5).median_ms / shape_.layers;
+      const double small = 1e3 * chain_.time_small_ops(seqs, query_len, context, 5).median_ms / shape_.layers;
+      const double bytes = shape_.kv_bytes_per_token(2) / shape_.layers * seqs * context, width = static_cast<double>(shape_.heads * shape_.head_dim);
+      const double flop = 4.0 * seqs * query_len * (context - (query_len - 1) / 2.0) * width;
+      const double floor = std::max(bytes / o_.read_tb_s, flop / o_.tflop_s) / 1e6;
+      std::printf("%-10s %4d x %4d %5d %10.2f %8.2f %9.1f %6.1f%% %13.2f\n", "", seqs, query_len, context, us, bytes / us / 1e6, flop / us / 1e6,
+                  100 * floor / us, small);
+      attention_.push_back({{"seqs", seqs}, {"query_len", query_len}, {"context", context}, {"us", us}, {"share", floor / us}, {"small_ops_us", small}});
+    };
+    for (int batch : o_.batches) measure(batch, 1, o_.context);
+    measure(1, 1, 8000);
+    for (int length : {512, 2048, 8192}) measure(1, length, length);
+    measure(4, 512, 2048);
+  }
+
   // Weights and cache read once at the memory's bandwidth, or, where that is more, the products at the matrix units' rate
   // and the cache after them.
   double floor_ms(double tokens, double kv_tokens) const {
@@ -156,7 +176,7 @@ class Bench {
   Options o_;
   bench::ModelShape shape_;
   bench::DecodeChain chain_;
-  Json ops_ = Json::array(), decode_ = Json::array(), prefill_ = Json::array();
+  Json ops_ = Json::array(), attention_ = Json::array(), decode_ = Json::array(), prefill_ = Json::array();
 };
 
 }  // namespace
@@ -170,7 +190,7 @@ int main(int argc, char** argv) {
     shape = std::end(kShapes);
   }
   if (shape == std::end(kShapes)) {
-    std::fprintf(stderr, "usage: bench_ops_cuda [--shape llama-3-8b|llama-2-70b|llama-3.2-1b] [--layers N] [--parts ops,decode,prefill]\n"
+    std::fprintf(stderr, "usage: bench_ops_cuda [--shape llama-3-8b|llama-2-70b|llama-3.2-1b] [--layers N] [--parts ops,attention,decode,prefill]\n"
                          "                      [--batches 1,8,32] [--context 512] [--read-tb-s 4.2] [--tflop-s 790] [--json FILE]\n");
     return 2;
   }

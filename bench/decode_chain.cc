@@ -190,7 +190,7 @@ void DecodeChain::run(const Step& step) {
   ops::linear(ctx_, last, head_, Tensor(), logits);
 }
 
-Timing DecodeChain::time_step(int seqs, int query_len, int context, int repeats) {
+DecodeChain::Step DecodeChain::make_step(int seqs, int query_len, int context) {
   Step step;
   std::vector<int32_t> query_start = {0}, lens, table, positions, ids, last;
   std::vector<int64_t> slots;
@@ -221,7 +221,39 @@ Timing DecodeChain::time_step(int seqs, int query_len, int context, int repeats)
   cuda::synchronize(stream());
   step.ids = ints(ids);
   step.last_rows = ints(last);
+  return step;
+}
+
+Timing DecodeChain::time_step(int seqs, int query_len, int context, int repeats) {
+  const Step step = make_step(seqs, query_len, context);
   return time_graph(stream(), repeats, [&] { run(step); });
+}
+
+Timing DecodeChain::time_attention(int seqs, int query_len, int context, int repeats) {
+  const Step step = make_step(seqs, query_len, context);
+  const Tensor q = random({step.meta.num_tokens, shape_.heads, shape_.head_dim}, 1.0);
+  const Tensor out = Tensor::empty({step.meta.num_tokens, shape_.heads, shape_.head_dim}, DType::kBF16, ctx_.device);
+  const ops::AttentionParams params{.scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim))};
+  return time_graph(stream(), repeats, [&] {
+    arena_->reset();
+    for (const Layer& layer : layers_) ops::paged_attention(ctx_, q, layer.kv, step.meta, params, out);
+  });
+}
+
+Timing DecodeChain::time_small_ops(int seqs, int query_len, int context, int repeats) {
+  const Step step = make_step(seqs, query_len, context);
+  const int64_t n = step.meta.num_tokens, q_size = shape_.heads * shape_.head_dim, kv_size = shape_.kv_heads * shape_.head_dim;
+  const Tensor hidden = random({n, shape_.hidden}, 1.0), out = random({n, shape_.hidden}, 1.0), qkv = random({n, shape_.qkv_rows()}, 1.0);
+  const Tensor q = qkv.slice(1, 0, q_size).split_last(shape_.heads, shape_.head_dim);
+  const Tensor k = qkv.slice(1, q_size, kv_size).split_last(shape_.kv_heads, shape_.head_dim);
+  const Tensor v = qkv.slice(1, q_size + kv_size, kv_size).split_last(shape_.kv_heads, shape_.head_dim);
+  return time_graph(stream(), repeats, [&] {
+    for (const Layer& layer : layers_) {
+      ops::rope_write_kv(ctx_, q, k, v, cos_sin_, RopeLayout::kHalf, step.meta, layer.kv);
+      ops::add_rms_norm(ctx_, hidden, out, layer.input_norm, 1e-5, out);
+      ops::add_rms_norm(ctx_, hidden, out, layer.post_norm, 1e-5, out);
+    }
+  });
 }
 
 }  // namespace tutti::bench

@@ -37,9 +37,12 @@ class DecodeChain {
   DecodeChain(const DecodeChain&) = delete;
   DecodeChain& operator=(const DecodeChain&) = delete;
 
-  // Steps of `seqs` sequences with `query_len` new tokens each, their last at position context - 1. `layers` as in the
-  // shape, fewer to save time; `head`: logits for the last token of each.
+  // Steps of `seqs` sequences with `query_len` new tokens each, their last at position context - 1; logits for the last
+  // token of each.
   Timing time_step(int seqs, int query_len, int context, int repeats);
+  // What of such a step attention takes, and the norms, ropes and cache writes, over all layers.
+  Timing time_attention(int seqs, int query_len, int context, int repeats);
+  Timing time_small_ops(int seqs, int query_len, int context, int repeats);
 
   const Context& ctx() const { return ctx_; }
   cudaStream_t stream() const { return static_cast<cudaStream_t>(cuda_stream(*cuda_)); }
@@ -56,6 +59,7 @@ class DecodeChain {
   struct Step;
   void fill(void* data, size_t bytes, const Tensor& pool);
   Tensor ints(const std::vector<int32_t>& values);
+  Step make_step(int seqs, int query_len, int context);
   void run(const Step& step);
 
   ModelShape shape_;

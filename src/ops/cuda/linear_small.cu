@@ -1,9 +1,9 @@
-// Products with at most eight tokens: the weights' bytes are the cost. Persistent blocks; in each, one warp has the bulk
+// Products with at most eight tokens: the weights' bytes are the cost. Persistent blocks; in each, one thread has the bulk
 // copy engine fill a ring of shared memory with pieces of 16 weight rows, and eight warps multiply them with the tokens
 // on the matrix units (16 rows x 8 tokens an instruction). The ring is filled before the previous kernel's results are
 // waited for, so that the memory stays busy between kernels.
 //
-//   ring stage: 16 rows x 1024 bytes of k; a warp takes 128 bytes of each row
+//   ring stage: 8 boxes of 16 rows x 128 bytes, swizzled by the copy engine; a warp takes one box
 //   slices:     k may be cut over several blocks; the last one to arrive adds the parts, always in the same order
 //
 // An instruction wants elements {2m, 2m + 1, 2m + 8, 2m + 9} of k from member m of a lane group. A sum over k has any
@@ -22,15 +22,14 @@ constexpr int kRows = 16;                        // weight rows of a tile
 constexpr int kWarps = 8;                        // that multiply
 constexpr int kConsumers = kWarps * 32;
 constexpr int kThreads = kConsumers + 32;
-constexpr int kPieceBytes = 1024;                // of a row, in a stage
-constexpr int kPad = 64;                         // keeps neighbouring rows in different banks
-constexpr int kRowStride = kPieceBytes + kPad;
-constexpr int kStages = 4;
-constexpr int kStageBytes = kRows * kRowStride;
+constexpr int kBoxBytes = 128;                   // of a row
+constexpr int kPieceBytes = kWarps * kBoxBytes;  // of a row, in a stage
+constexpr int kPad = 64;                         // keeps the tokens' rows in different banks
+constexpr int kStages = 5;
+constexpr int kStageBytes = kRows * kPieceBytes;
 constexpr int kSums = kRows * static_cast<int>(kSmallTokens);  // of a tile
 
 struct SmallParams {
-  const uint8_t* w;
   int row_bytes;
   int rows;
   const uint8_t* x;
@@ -48,7 +47,7 @@ struct SmallParams {
   unsigned* arrivals;  // [tiles]
 };
 
-struct alignas(128) SharedHead {
+struct alignas(1024) SharedHead {  // the ring behind it starts where a swizzle pattern does
   Barrier full[kStages];
   Barrier empty[kStages];
   unsigned last;
@@ -59,36 +58,41 @@ int x_row_stride(int pieces) { return pieces * kPieceBytes + kPad; }
 
 __device__ __forceinline__ uint4 load_shared(const uint8_t* p) { return *reinterpret_cast<const uint4*>(p); }
 
-// Row r of a tile. A gated tile has eight rows of the gate and the eight of the same features of the up projection.
+// Feature of a lane group's first (`below` = 0) and second row. Neighbouring groups take rows 4 apart: their 16 bytes then
+// lie in different banks. A gated tile has eight rows of the gate and the eight of the same features of the up projection.
 template <bool kGated>
-__device__ __forceinline__ int weight_row(int tile, int r, int rows) {
+__device__ __forceinline__ int weight_row(int tile, int group, int below, int rows) {
+  const int in_box = group / 2 + group % 2 * 4;
   if (!kGated) {
-    const int row = tile * kRows + r;
+    const int row = tile * kRows + below * 8 + in_box;
     return row < rows ? row : -1;
   }
-  const int feature = tile * (kRows / 2) + r % 8, half = rows / 2;
-  return feature < half ? feature + r / 8 * half : -1;
+  const int feature = tile * (kRows / 2) + in_box, half = rows / 2;
+  return feature < half ? feature + below * half : -1;
 }
 
 template <bool kGated>
-__device__ void produce(const SmallParams& p, SharedHead* head, uint8_t* ring, int slice, int first_tile, int tile_step) {
-  const int lane = threadIdx.x % 32;
+__device__ void produce(const SmallParams& p, const CUtensorMap* map, SharedHead* head, uint8_t* ring, int slice, int first_tile,
+                        int tile_step) {
   const uint64_t policy = evict_first();
   const int all_pieces = (p.row_bytes + kPieceBytes - 1) / kPieceBytes;
   const int begin = slice * p.pieces, end = min(begin + p.pieces, all_pieces);
   uint32_t count = 0;
   for (int tile = first_tile; tile < p.tiles; tile += tile_step) {
-    const int row = lane < kRows ? weight_row<kGated>(tile, lane, p.rows) : -1;
-    const int valid = __popc(__ballot_sync(kAllLanes, row >= 0));
     for (int piece = begin; piece < end; ++piece, ++count) {
       const int stage = count % kStages;
       wait_phase(&head->empty[stage], (count / kStages + 1) % 2);
-      const int bytes = min(kPieceBytes, p.row_bytes - piece * kPieceBytes);
-      if (lane == 0) arrive_expect(&head->full[stage], static_cast<uint32_t>(bytes * valid));
-      __syncwarp();
-      if (row >= 0) {
-        bulk_copy(ring + stage * kStageBytes + lane * kRowStride, p.w + static_cast<int64_t>(row) * p.row_bytes + piece * kPieceBytes,
-                  static_cast<uint32_t>(bytes), &head->full[stage], policy);
+      const int boxes = min(kWarps, (p.row_bytes - piece * kPieceBytes + kBoxBytes - 1) / kBoxBytes);
+      arrive_expect(&head->full[stage], static_cast<uint32_t>(boxes * kRows * kBoxBytes));
+      uint8_t* to = ring + stage * kStageBytes;
+      for (int box = 0; box < boxes; ++box, to += kRows * kBoxBytes) {
+        const int column = piece * kPieceBytes + box * kBoxBytes;
+        if (kGated) {
+          tensor_copy(to, map, column, tile * 8, &head->full[stage], policy);
+          tensor_copy(to + 8 * kBoxBytes, map, column, p.rows / 2 + tile * 8, &head->full[stage], policy);
+        } else {
+          tensor_copy(to, map, column, tile * kRows, &head->full[stage], policy);
+        }
       }
     }
   }
@@ -110,26 +114,29 @@ __device__ void stage_tokens(const SmallParams& p, uint8_t* xs, int x_stride, in
 // This warp's share of a tile's sums.
 template <typename T>
 __device__ __forceinline__ void multiply(const SmallParams& p, SharedHead* head, const uint8_t* ring, const uint8_t* xs, int x_stride,
-                                         int slice, uint32_t& count, float (&acc)[4]) {
+                                         int slice, uint32_t& count, float (&acc)[2][4]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
   const int all_pieces = (p.row_bytes + kPieceBytes - 1) / kPieceBytes;
   const int begin = slice * p.pieces, end = min(begin + p.pieces, all_pieces);
   const bool has_token = group < p.tokens;
+  const int in_box = group / 2 + group % 2 * 4;  // as in weight_row()
   for (int piece = begin; piece < end; ++piece, ++count) {
     const int stage = count % kStages;
     wait_phase(&head->full[stage], count / kStages % 2);
-    const uint8_t* tile = ring + stage * kStageBytes + group * kRowStride;
-    const uint8_t* token = xs + group * x_stride + (piece - begin) * kPieceBytes;
+    if (piece * kPieceBytes + warp * kBoxBytes < p.row_bytes) {
+      const uint8_t* box = ring + stage * kStageBytes + warp * (kRows * kBoxBytes) + in_box * kBoxBytes;
+      const uint8_t* token = xs + group * x_stride + (piece - begin) * kPieceBytes + warp * kBoxBytes;
 #pragma unroll
-    for (int step = 0; step < kPieceBytes / kWarps / 64; ++step) {
-      const int at = warp * (kPieceBytes / kWarps) + step * 64 + member * 16;
-      const uint4 zero = make_uint4(0, 0, 0, 0);
-      const bool inside = piece * kPieceBytes + at < p.row_bytes;
-      const uint4 upper = inside ? load_shared(tile + at) : zero;
-      const uint4 lower = inside ? load_shared(tile + 8 * kRowStride + at) : zero;
-      const uint4 x = inside && has_token ? load_shared(token + at) : zero;
-      mma<T>(acc, upper.x, lower.x, upper.y, lower.y, x.x, x.y);
-      mma<T>(acc, upper.z, lower.z, upper.w, lower.w, x.z, x.w);
+      for (int step = 0; step < 2; ++step) {
+        const int unit = step * 4 + member;
+        const uint4 upper = load_shared(box + (unit ^ in_box) * 16);
+        const uint4 lower = load_shared(box + 8 * kBoxBytes + (unit ^ in_box) * 16);
+        // Beyond a row's end the copy engine gave zeros; the tokens' bytes there were never written.
+        const bool inside = has_token && piece * kPieceBytes + warp * kBoxBytes + unit * 16 < p.row_bytes;
+        const uint4 x = inside ? load_shared(token + unit * 16) : make_uint4(0, 0, 0, 0);
+        mma<T>(acc[step], upper.x, lower.x, upper.y, lower.y, x.x, x.y);
+        mma<T>(acc[step], upper.z, lower.z, upper.w, lower.w, x.z, x.w);
+      }
     }
     __syncwarp();
     if (lane == 0) arrive(&head->empty[stage]);
@@ -167,7 +174,7 @@ __device__ void write_tile(const SmallParams& p, int tile, float upper, float lo
   const int lane = threadIdx.x % 32, group = lane / 4, token = 2 * (lane % 4) + threadIdx.x / 32;
   if (token >= p.tokens) return;
   Out* out = static_cast<Out*>(p.out) + token * p.out_stride;
-  const int row = weight_row<kGated>(tile, group, p.rows), row_below = weight_row<kGated>(tile, group + 8, p.rows);
+  const int row = weight_row<kGated>(tile, group, 0, p.rows), row_below = weight_row<kGated>(tile, group, 1, p.rows);
   const float x_scale = p.x_scales == nullptr ? 1.0f : p.x_scales[token];
   const auto finish = [&](float sum, int at) {
     if (p.w_scales != nullptr) sum *= p.w_scales[at] * x_scale;
@@ -182,8 +189,8 @@ __device__ void write_tile(const SmallParams& p, int tile, float upper, float lo
 }
 
 template <typename T, typename Out, bool kGated>
-__global__ void __launch_bounds__(kThreads) small_kernel(const SmallParams p) {
-  extern __shared__ __align__(128) uint8_t shared[];
+__global__ void __launch_bounds__(kThreads) small_kernel(const SmallParams p, const __grid_constant__ CUtensorMap map) {
+  extern __shared__ __align__(1024) uint8_t shared[];
   auto* head = reinterpret_cast<SharedHead*>(shared);
   uint8_t* ring = shared + sizeof(SharedHead);
   uint8_t* xs = ring + kStages * kStageBytes;
@@ -198,7 +205,7 @@ __global__ void __launch_bounds__(kThreads) small_kernel(const SmallParams p) {
   let_next_start();
   const int slice = blockIdx.x % p.slices, first_tile = blockIdx.x / p.slices, tile_step = gridDim.x / p.slices;
   if (threadIdx.x >= kConsumers) {
-    produce<kGated>(p, head, ring, slice, first_tile, tile_step);
+    if (threadIdx.x == kConsumers) produce<kGated>(p, &map, head, ring, slice, first_tile, tile_step);
     return;
   }
   wait_for_previous();
@@ -208,10 +215,10 @@ __global__ void __launch_bounds__(kThreads) small_kernel(const SmallParams p) {
   uint32_t count = 0;
   int buffer = 0;
   for (int tile = first_tile; tile < p.tiles; tile += tile_step, buffer ^= 1) {
-    float acc[4] = {};
+    float acc[2][4] = {};
     multiply<T>(p, head, ring, xs, x_stride, slice, count, acc);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) head->sums[buffer][warp][i][lane] = acc[i];
+    for (int i = 0; i < 4; ++i) head->sums[buffer][warp][i][lane] = acc[0][i] + acc[1][i];
     named_barrier(1, kConsumers);  // two buffers: the other one was read before this point
     float upper = 0, lower = 0;
     if (warp < 2) {
@@ -252,8 +259,8 @@ Plan plan(const Context& ctx, const LinearCall& call, int tiles, int all_pieces)
 }
 
 template <typename T, typename Out>
-void launch_small(const Context& ctx, const SmallParams& p, bool gated, unsigned grid, size_t bytes) {
-  launch(ctx, gated ? small_kernel<T, Out, true> : small_kernel<T, Out, false>, dim3(grid), dim3(kThreads), bytes, p);
+void launch_small(const Context& ctx, const SmallParams& p, const CUtensorMap& map, bool gated, unsigned grid, size_t bytes) {
+  launch(ctx, gated ? small_kernel<T, Out, true> : small_kernel<T, Out, false>, dim3(grid), dim3(kThreads), bytes, p, map);
 }
 
 }  // namespace
@@ -269,7 +276,6 @@ bool linear_small_can(const Context& ctx, const LinearCall& call) {
 void linear_small(const Context& ctx, const LinearCall& call) {
   const auto element = static_cast<int64_t>(dtype_bytes(call.dtype, 1));
   SmallParams p{};
-  p.w = static_cast<const uint8_t*>(call.w);
   p.row_bytes = static_cast<int>(call.k * element);
   p.rows = static_cast<int>(call.rows);
   p.x = static_cast<const uint8_t*>(call.x);
@@ -292,11 +298,12 @@ void linear_small(const Context& ctx, const LinearCall& call) {
   const int columns = std::max(1, std::min(p.tiles, ctx.cuda->num_sms() / p.slices));
   const auto grid = static_cast<unsigned>(columns * p.slices);
   const size_t bytes = shared_bytes(p.tokens, p.pieces);
+  const CUtensorMap map = ctx.cuda->tensor_map(call.w, DType::kU8, call.rows, p.row_bytes, p.row_bytes, call.gated ? kRows / 2 : kRows);
   const auto go = [&](auto type) {
     using T = typename decltype(type)::type;
-    if (call.out_type == DType::kF32) launch_small<T, float>(ctx, p, call.gated, grid, bytes);
-    else if (call.out_type == DType::kBF16) launch_small<T, bf16>(ctx, p, call.gated, grid, bytes);
-    else launch_small<T, half>(ctx, p, call.gated, grid, bytes);
+    if (call.out_type == DType::kF32) launch_small<T, float>(ctx, p, map, call.gated, grid, bytes);
+    else if (call.out_type == DType::kBF16) launch_small<T, bf16>(ctx, p, map, call.gated, grid, bytes);
+    else launch_small<T, half>(ctx, p, map, call.gated, grid, bytes);
   };
   if (call.dtype == DType::kF8E4M3) go(std::type_identity<fp8>{});
   else by_activation(call.dtype, go);

@@ -104,7 +104,7 @@ void OpsConformance::TearDown() {
 
 double OpsConformance::tolerance(double factor) const {
   if (activations() == DType::kF32) return 2e-6 * factor;
-  return (activations() == DType::kBF16 ? 2.5e-3 : 3.2e-4) * factor;
+  return (activations() == DType::kBF16 ? 0x1p-8 : 0x1p-11) * factor;  // half a unit in the last place of 1
 }
 
 Tensor OpsConformance::to_device(const Tensor& host) {

@@ -38,7 +38,7 @@ class OpsConformance : public testing::TestWithParam<BackendParam> {
 
   DType activations() const { return GetParam().activations; }
   bool on_gpu() const { return GetParam().device == DeviceType::kCuda; }
-  // The relative error that an op with one rounding of its output may have, times `factor`.
+  // The relative error that `factor` roundings may make.
   double tolerance(double factor = 1.0) const;
 
   int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }

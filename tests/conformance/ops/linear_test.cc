@@ -39,8 +39,9 @@ class LinearConformance : public OpsConformance {
     return sum;
   }
 
-  // What a float32 sum of k products may be off by: its roundings are a random walk.
-  static double of_sum(int64_t k) { return 0x1p-24 * std::sqrt(static_cast<double>(k)); }
+  // What a float32 sum of k products may be off by: its roundings are a random walk. The GPU's matrix units cut off
+  // where others round.
+  double of_sum(int64_t k) const { return (on_gpu() ? 0x1p-23 : 0x1p-24) * std::sqrt(static_cast<double>(k)); }
 
   std::string shape(int64_t tokens, int64_t k, int64_t n) const {
     return std::to_string(tokens) + " x " + std::to_string(k) + " -> " + std::to_string(n);
@@ -95,11 +96,12 @@ TEST_P(LinearConformance, GateUpSilu) {
       ops::gate_up_silu(ctx_, x.tensor, packed, out);
       expect_elements(
           read(out),
+          // Gate, up and their product may each be rounded.
           [&](size_t row, size_t column) {
             const double g = dot(x, row, gate, column, static_cast<size_t>(s.k)), u = dot(x, row, up, column, static_cast<size_t>(s.k));
             return g / (1 + std::exp(-g)) * u;
           },
-          static_cast<size_t>(s.n), tolerance(2.0) + of_sum(s.k), shape(tokens, s.k, s.n));
+          static_cast<size_t>(s.n), tolerance(3.0) + of_sum(s.k), shape(tokens, s.k, s.n));
     }
   }
 }
