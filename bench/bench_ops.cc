@@ -1,6 +1,6 @@
 // Time of the CPU's ops: microseconds, GB/s of weights or cache read, GFLOP/s, and the share of the limit (read
 // bandwidth, fused multiply-adds or 8-bit dot products) that was measured in the same run.
-//   bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small,pack] [--seconds S] [--json FILE]
+//   bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small,pack,decoder] [--seconds S] [--json FILE]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,7 +24,7 @@ struct Options {
   int threads = 2;
   std::vector<std::string> types = {"F32", "BF16", "Q8_0", "Q4_0", "Q4_1"};
   std::vector<int> rows = {1, 8, 32, 512};
-  std::vector<std::string> ops = {"linear", "attention", "small", "pack"};
+  std::vector<std::string> ops = {"linear", "attention", "small", "pack", "decoder"};
   double seconds = 0.3;  // of measuring a case
   std::string json;
 };
@@ -67,6 +67,7 @@ class Bench {
     for (const auto& op : options_.ops) {
       if (op == "linear") linears();
       if (op == "pack") packs();
+      if (op == "decoder") decoders();
       if (op == "attention") attentions();
       if (op == "small") small_ops();
     }
@@ -115,7 +116,7 @@ class Bench {
     Tensor t = Tensor::empty({rows, k}, dtype);
     uint32_t state = 1;
     auto* p = t.data_as<uint8_t>();
-    for (size_t i = 0; i < t.bytes(); ++i) {
+    for (size_t i = 0, n = t.bytes(); i < n; ++i) {
       state = state * 1664525 + 1013904223;
       p[i] = static_cast<uint8_t>(state >> 24) & 0x3b;
     }
@@ -193,6 +194,80 @@ class Bench {
     }
   }
 
+  // All ops of a decoder's layers at one step, in order, the output projection included: what a model spends here.
+  void decoder(const char* name, DType dtype, int layers, int64_t hidden, int64_t heads, int64_t kv_heads, int64_t ffn,
+               int64_t vocab, int64_t rows, int64_t context) {
+    const int64_t head_dim = 64, block = 16, blocks = (context + block - 1) / block;
+    const auto pack = [&](std::vector<std::pair<int64_t, int64_t>> shapes) {
+      std::vector<Tensor> pieces;
+      for (const auto& [n, k] : shapes) pieces.push_back(weight(dtype, n, k));
+      return ops::pack_weight(ctx_, pieces);
+    };
+    struct Layer {
+      PackedWeight qkv, out, gate_up, down;
+      KVLayer cache;
+    };
+    std::vector<Layer> stack;
+    double bytes = 0;
+    for (int i = 0; i < layers; ++i) {
+      stack.push_back({pack({{heads * head_dim, hidden}, {kv_heads * head_dim, hidden}, {kv_heads * head_dim, hidden}}),
+                       pack({{hidden, heads * head_dim}}), pack({{ffn, hidden}, {ffn, hidden}}), pack({{hidden, ffn}}),
+                       {Tensor::zeros({blocks, kv_heads, block, head_dim}, DType::kBF16),
+                        Tensor::zeros({blocks, kv_heads, block, head_dim}, DType::kBF16)}});
+      const Layer& l = stack.back();
+      bytes += static_cast<double>(l.qkv.bytes() + l.out.bytes() + l.gate_up.bytes() + l.down.bytes() + 2 * l.cache.keys.bytes());
+    }
+    const PackedWeight head = pack({{vocab, hidden}});
+    bytes += static_cast<double>(head.bytes());
+    AttentionMetadata meta{.num_seqs = 1, .num_tokens = rows};
+    meta.query_start = Tensor::zeros({2}, DType::kI32);
+    meta.query_start.data_as<int32_t>()[1] = static_cast<int32_t>(rows);
+    meta.seq_lens = Tensor::zeros({1}, DType::kI32);
+    meta.seq_lens.data_as<int32_t>()[0] = static_cast<int32_t>(context);
+    meta.block_table = Tensor::zeros({1, blocks}, DType::kI32);
+    for (int64_t b = 0; b < blocks; ++b) meta.block_table.data_as<int32_t>()[b] = static_cast<int32_t>(b);
+    meta.positions = Tensor::zeros({rows}, DType::kI32);
+    meta.slot_mapping = Tensor::zeros({rows}, DType::kI64);
+    for (int64_t r = 0; r < rows; ++r) {
+      meta.positions.data_as<int32_t>()[r] = static_cast<int32_t>(context - rows + r);
+      meta.slot_mapping.data_as<int64_t>()[r] = context - rows + r;
+    }
+    const Tensor residual = floats({rows, hidden}), x = floats({rows, hidden}), norm = floats({hidden}), table = floats({context, 2, head_dim / 2});
+    const Tensor qkv = Tensor::empty({rows, (heads + 2 * kv_heads) * head_dim}, DType::kF32);
+    const Tensor q = qkv.slice(1, 0, heads * head_dim).split_last(heads, head_dim);
+    const Tensor k = qkv.slice(1, heads * head_dim, kv_heads * head_dim).split_last(kv_heads, head_dim);
+    const Tensor v = qkv.slice(1, (heads + kv_heads) * head_dim, kv_heads * head_dim).split_last(kv_heads, head_dim);
+    const Tensor attended = Tensor::empty({rows, heads * head_dim}, DType::kF32), inner = Tensor::empty({rows, ffn}, DType::kF32);
+    const Tensor logits = Tensor::empty({1, vocab}, DType::kF32);
+    const double flop = 2.0 * static_cast<double>(rows * layers * (hidden * (2 * heads + 2 * kv_heads) * head_dim + 3 * hidden * ffn) + vocab * hidden);
+    const double peak = is_quantized(dtype) && limits_.int8_gop_s > 0 ? limits_.int8_gop_s : limits_.fma_gflop_s;
+    measure(std::string(name) + " " + std::string(dtype_name(dtype)) + " rows " + std::to_string(rows), bytes, flop, peak, [&](int) {
+      for (const Layer& l : stack) {
+        ops::add_rms_norm(ctx_, residual, x, norm, 1e-5, x);
+        ops::linear(ctx_, x, l.qkv, Tensor(), qkv);
+        ops::rope(ctx_, q, meta.positions, table, RopeLayout::kInterleaved);
+        ops::rope(ctx_, k, meta.positions, table, RopeLayout::kInterleaved);
+        ops::write_kv(ctx_, k, v, meta, l.cache);
+        ops::paged_attention(ctx_, q, l.cache, meta, {.scale = 0.125}, attended.split_last(heads, head_dim));
+        ops::linear(ctx_, attended, l.out, Tensor(), x);
+        ops::add_rms_norm(ctx_, residual, x, norm, 1e-5, x);
+        ops::gate_up_silu(ctx_, x, l.gate_up, inner);
+        ops::linear(ctx_, inner, l.down, Tensor(), x);
+      }
+      ops::linear(ctx_, x.slice(0, rows - 1, 1), head, Tensor(), logits);
+    });
+  }
+
+  void decoders() {
+    for (const auto& type : options_.types) {
+      const DType dtype = dtype_from_name(type).value();
+      for (int rows : options_.rows) {
+        decoder("SmolLM2-135M", dtype, 30, 576, 9, 3, 1536, 49152, rows, std::max(rows, 128));
+        decoder("Llama-1B", dtype, 16, 2048, 32, 8, 8192, 32000, rows, std::max(rows, 128));
+      }
+    }
+  }
+
   void small_ops() {
     for (int64_t rows : {1, 512}) {
       const Tensor x = floats({rows, 2048}), y = floats({rows, 2048}), w = floats({2048}), out = Tensor::empty({rows, 2048}, DType::kF32);
@@ -223,7 +298,7 @@ class Bench {
 int main(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small,pack] "
+    std::fprintf(stderr, "usage: bench_ops [--threads N] [--types BF16,Q8_0] [--rows 1,8,512] [--ops linear,attention,small,pack,decoder] "
                          "[--seconds S] [--json FILE]\n");
     return 2;
   }

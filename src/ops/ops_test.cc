@@ -285,6 +285,35 @@ TEST_P(OpsTest, EmbeddingReadsThePackedTable) {
   }
 }
 
+TEST_P(OpsTest, NotANumberStaysNotANumber) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_1}) {
+    const Weight w = make_weight(random_, dtype, 40, 64);
+    const PackedWeight packed = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
+    const Tensor x = normals({3, 64}), out = poisoned({3, 40});
+    x.row<float>(1)[uniform(0, 63)] = NAN;
+    ops::linear(ctx_, x, packed, Tensor(), out);
+    for (int64_t n = 0; n < 40; ++n) {
+      EXPECT_FALSE(std::isnan(out.row<float>(0)[n]) || std::isnan(out.row<float>(2)[n])) << dtype_name(dtype);
+      EXPECT_TRUE(std::isnan(out.row<float>(1)[n])) << dtype_name(dtype);
+    }
+  }
+}
+
+TEST_P(OpsTest, ZerosAndTinyActivations) {
+  for (const DType dtype : kWeightTypes) {
+    const int64_t k = whole_blocks(dtype, 64);
+    const Weight w = make_weight(random_, dtype, 40, k);
+    const PackedWeight packed = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
+    const Tensor x = Tensor::zeros({2, k}, DType::kF32), out = poisoned({2, 40});
+    for (int64_t i = 0; i < k; ++i) x.row<float>(1)[i] = 1e-38f;
+    ops::linear(ctx_, x, packed, Tensor(), out);
+    for (int64_t n = 0; n < 40; ++n) {
+      EXPECT_EQ(out.row<float>(0)[n], 0) << dtype_name(dtype);
+      EXPECT_NEAR(out.row<float>(1)[n], 0, 1e-34) << dtype_name(dtype);
+    }
+  }
+}
+
 TEST_P(OpsTest, UnknownTypesAndRaggedBlocksAreNamed) {
   const Tensor odd = Tensor::zeros({4, 4}, DType::kI64);
   EXPECT_THROW(ops::pack_weight(ctx_, std::span(&odd, 1)), ConfigError);

@@ -27,6 +27,7 @@ struct Expanded {
   template <class V>
   static constexpr bool kSigned = kSignedCodes;
   static constexpr bool kOffset = !kMin;
+  static constexpr bool kPacked = false;
 
   struct Scales {
     template <class V>
@@ -84,15 +85,20 @@ void quant_tile_product(const QuantTile& t) {
     const float* scale = reinterpret_cast<const float*>(record + kRows * kBlock);
     const int32_t* neg_sum = reinterpret_cast<const int32_t*>(scale + kRows);
     const float* code_sum = reinterpret_cast<const float*>(neg_sum + 3 * kRows);
-    if constexpr (kVectors * V::kLanes == kPanelRows) {
+    constexpr bool kStream = Format::kPacked && kVectors * V::kLanes == kPanelRows;
+    if (kStream && Format::kBlocks > 1) {
       if (block == 0) V::template prefetch<Format::kUnitBytes>(unit + V::kPrefetchBytes);
-    } else if (ahead != nullptr) {
+    } else if (!kStream && ahead != nullptr) {
       for (int64_t i = 0; i < t.ahead_step; i += 64) V::template prefetch<64>(ahead + i);
       ahead += t.ahead_step;
     }
 
-    const auto one_vector = [&](int v) TUTTI_INLINE {
+    const auto one_vector = [&](auto v) TUTTI_INLINE {  // a Constant where sums are to stay in registers
       V::barrier();
+      if constexpr (kStream && Format::kBlocks == 1) {  // a share, so that requests to memory are spread evenly
+        constexpr int kShare = Format::kUnitBytes / kVectors;
+        V::template prefetch<kShare>(unit + V::kPrefetchBytes + v * kShare);
+      }
       const int row = t.first_row + v * V::kLanes;
       const int half = row / kHalfRows, byte = row % kHalfRows * 4;
       for_constants<kGroups>([&]<int kGroupIndex>() TUTTI_INLINE {
@@ -121,7 +127,7 @@ void quant_tile_product(const QuantTile& t) {
       });
     };
     if constexpr (kVectors <= 2) {
-      for_constants<kVectors>([&]<int kVector>() TUTTI_INLINE { one_vector(kVector); });
+      for_constants<kVectors>([&]<int kVector>() TUTTI_INLINE { one_vector(Constant<kVector>()); });
     } else {
       for (int v = 0; v < kVectors; ++v) one_vector(v);
     }
@@ -202,11 +208,12 @@ void expand_unit(const uint8_t* unit, uint8_t* out) {
   }
 }
 
-// LevelKernels::panel for block formats. Up to kStreamRows rows read the packed form; more rows share one expansion,
+// LevelKernels::panel for block formats. Few rows read the packed form; more rows share one expansion,
 // unless the packed codes are bytes already.
 template <class V, class Format>
 void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
-  constexpr int kFewRows = kStreamRows < V::kQuantTileRows ? kStreamRows : V::kQuantTileRows;
+  // Scales of 256 elements take long to compute: there, more than one row share them.
+  constexpr int kFewRows = Format::kUnit > kBlock ? 1 : kStreamRows < V::kQuantTileRows ? kStreamRows : V::kQuantTileRows;
   using E = ExpandedOf<V, Format>;
   constexpr int64_t kChunkBlocks = kQuantChunk / kBlock;
   alignas(64) uint8_t expanded[Format::kByteCodes ? 1 : kChunkBlocks * E::kUnitBytes];
@@ -248,21 +255,22 @@ void quantize_tile(const float* x, int64_t stride, int rows, int64_t k, uint8_t*
     float* code_sum = reinterpret_cast<float*>(neg_sum + 3 * rows);
     for (int r = 0; r < rows; ++r) {
       const float* p = x + r * stride + block * kBlock;
-      F largest = V::zero();
-      for (int i = 0; i < kVectors; ++i) largest = V::max(V::abs(V::load(p + i * V::kLanes)), largest);
-      const float max = V::reduce_max(largest);
+      // As integers, so that a NaN is the largest of all and makes the scale NaN.
+      I largest = V::set1_i(0);
+      for (int i = 0; i < kVectors; ++i) largest = V::max_i(V::as_int(V::abs(V::load(p + i * V::kLanes))), largest);
+      const float max = __builtin_bit_cast(float, V::reduce_max_i(largest));
       const float s = max > kSmallest ? max / 127.0f : max * 0.0f;  // 0, but NaN for NaN
       const F inverse = V::set1(max > kSmallest ? 127.0f / max : 0.0f);
-      alignas(64) int32_t rounded[kBlock];
-      for (int i = 0; i < kVectors; ++i) {
-        const F shifted = V::add(V::mul(V::load(p + i * V::kLanes), inverse), magic);
-        const I value = V::sub_i(V::as_int(shifted), V::as_int(magic));
-        V::store(reinterpret_cast<float*>(rounded) + i * V::kLanes, V::as_float(value));
-      }
-      int32_t halves[2] = {0, 0};
-      for (int i = 0; i < kBlock; ++i) {
-        codes[r * kBlock + i] = static_cast<int8_t>(rounded[i]);
-        halves[i / 16] += static_cast<int8_t>(rounded[i]);
+      int32_t halves[2];
+      for (int half = 0; half < 2; ++half) {
+        I total = V::set1_i(0);
+        for (int i = half * 16; i < half * 16 + 16; i += V::kLanes) {
+          const F shifted = V::add(V::mul(V::load(p + i), inverse), magic);
+          const I value = V::sub_i(V::as_int(shifted), V::as_int(magic));
+          V::store_i8(codes + r * kBlock + i, value);
+          total = V::add_i(total, value);
+        }
+        halves[half] = V::reduce_add_i(total);
       }
       scale[r] = s;
       const int32_t sums[3] = {halves[0] + halves[1], halves[0], halves[1]};

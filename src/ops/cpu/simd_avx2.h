@@ -56,12 +56,29 @@ struct Avx2 {
   static F load_i8(const int8_t* p) {
     return to_float(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  static void store_i8(int8_t* p, I v) {
+    const I bytes = _mm256_shuffle_epi8(v, _mm256_set1_epi32(0x0c080400));  // every 128-bit lane: its four low bytes
+    const int32_t low = _mm256_extract_epi32(bytes, 0), high = _mm256_extract_epi32(bytes, 4);
+    std::memcpy(p, &low, 4);
+    std::memcpy(p + 4, &high, 4);
+  }
   static F pair_first(const void* p) { return as_float(_mm256_slli_epi32(load256(p), 16)); }
   static F pair_second(const void* p) {
     return as_float(_mm256_and_si256(load256(p), _mm256_set1_epi32(static_cast<int>(0xffff0000))));
   }
 
   static I set1_i(int32_t x) { return _mm256_set1_epi32(x); }
+  static I max_i(I a, I b) { return _mm256_max_epi32(a, b); }
+  static int32_t reduce_max_i(I a) {
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+  }
+  static int32_t reduce_add_i(I a) {
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
+  }
   static I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
   static I sub_i(I a, I b) { return _mm256_sub_epi32(a, b); }
   static I shift_left(I a, int n) { return _mm256_slli_epi32(a, n); }

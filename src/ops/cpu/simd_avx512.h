@@ -53,12 +53,18 @@ struct Avx512 {
   static F load_i8(const int8_t* p) {
     return to_float(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+  static void store_i8(int8_t* p, I v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
+  }
   static F pair_first(const void* p) { return as_float(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
   static F pair_second(const void* p) {
     return as_float(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000))));
   }
 
   static I set1_i(int32_t x) { return _mm512_set1_epi32(x); }
+  static I max_i(I a, I b) { return _mm512_max_epi32(a, b); }
+  static int32_t reduce_max_i(I a) { return _mm512_reduce_max_epi32(a); }
+  static int32_t reduce_add_i(I a) { return _mm512_reduce_add_epi32(a); }
   static I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
   static I sub_i(I a, I b) { return _mm512_sub_epi32(a, b); }
   static I shift_left(I a, int n) { return _mm512_slli_epi32(a, static_cast<unsigned>(n)); }

@@ -59,6 +59,10 @@ struct Portable {
   static F load_i8(const int8_t* p) {
     return F{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]), static_cast<float>(p[3])};
   }
+  // The low byte of each lane.
+  static void store_i8(int8_t* p, I v) {
+    for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(v[i]);
+  }
   // Lanes of two bfloat16: the first, the second of each.
   static F pair_first(const void* p) { return reinterpret_cast<F>(load_as<Words>(static_cast<const char*>(p)) << 16); }
   static F pair_second(const void* p) {
@@ -66,6 +70,15 @@ struct Portable {
   }
 
   static I set1_i(int32_t x) { return I{x, x, x, x}; }
+  static I max_i(I a, I b) { return a > b ? a : b; }
+  static int32_t reduce_max_i(I a) {
+    const int32_t x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
+    return x > y ? x : y;
+  }
+  static int32_t reduce_add_i(I a) {  // wraps, as the vectors do
+    return static_cast<int32_t>(static_cast<uint32_t>(a[0]) + static_cast<uint32_t>(a[1]) + static_cast<uint32_t>(a[2]) +
+                                static_cast<uint32_t>(a[3]));
+  }
   static I add_i(I a, I b) { return a + b; }
   static I sub_i(I a, I b) { return a - b; }
   static I shift_left(I a, int n) { return a << n; }

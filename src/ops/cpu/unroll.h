@@ -22,6 +22,12 @@ TUTTI_INLINE inline void with_tile_rows(int n, F&& f) {
   if constexpr (kMax > 1) f.template operator()<1>();
 }
 
+// A number that is a type.
+template <int kValue>
+struct Constant {
+  constexpr operator int() const { return kValue; }
+};
+
 // f.operator()<i>() for 0 <= i < kCount, unrolled.
 template <int kCount, class F>
 TUTTI_INLINE inline void for_constants(F&& f) {

@@ -245,6 +245,7 @@ struct BlockFormat {
   static constexpr bool kHasMin = Scales::kHasMin;
   static constexpr int kOffsetBits = kBits;
   static constexpr bool kOffset = kBits >= 0;
+  static constexpr bool kPacked = true;  // read from memory as it streams by
   static constexpr bool kByteCodes = Codes::kBytes == Bits8::kBytes;
   // Does the level's dot() want 8-bit codes as signed numbers?
   template <class V>
