@@ -21,6 +21,8 @@ void add_rms_norm(const Context& ctx, const Tensor& residual, const Tensor& delt
 void add(const Context& ctx, const Tensor& x, const Tensor& y);
 void rope(const Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& cos_sin, RopeLayout layout);
 void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache);
+void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos_sin, RopeLayout layout,
+                   const AttentionMetadata& meta, const KVLayer& cache);
 void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                      const ops::AttentionParams& params, const Tensor& out);
 void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes);

@@ -96,6 +96,13 @@ void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const Attent
   });
 }
 
+void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos_sin, RopeLayout layout,
+                   const AttentionMetadata& meta, const KVLayer& cache) {
+  rope(ctx, q, meta.positions, cos_sin, layout);
+  rope(ctx, k, meta.positions, cos_sin, layout);
+  write_kv(ctx, k, v, meta, cache);
+}
+
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
   const size_t bytes = dtype_bytes(x.dtype(), x.size(1));
   split_evenly(ctx, threads_for(ctx, out.numel() / 4), rows.size(0), [&](int64_t begin, int64_t end) {

@@ -29,6 +29,7 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .add = add,
           .rope = rope,
           .write_kv = write_kv,
+          .rope_write_kv = rope_write_kv,
           .paged_attention = paged_attention,
           .gather_rows = gather_rows,
           .encode_activations = encode_activations,
