@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numbers>
 #include <string>
@@ -23,7 +24,7 @@ int padded_dim(int64_t head_dim) {
 
 // Depends on the number of sequences, not on their lengths, so that a captured graph stays right as they grow.
 int choose_splits(const Context& ctx, int64_t blocks) {
-  return static_cast<int>(std::clamp<int64_t>((kBlocksPerSM * ctx.cuda->num_sms() + blocks - 1) / blocks, 1, 64));
+  return static_cast<int>(std::clamp<int64_t>((kBlocksPerSM * ctx.cuda->num_sms() + blocks - 1) / blocks, 1, kMaxSplits));
 }
 
 }  // namespace
@@ -51,6 +52,8 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
   a.group = static_cast<int>(q.size(1)) / a.num_kv_heads;
   a.head_dim = static_cast<int>(head_dim);
   a.block_size = static_cast<int>(cache.block_size());
+  const auto size = static_cast<unsigned>(a.block_size);
+  a.block_shift = std::has_single_bit(size) ? std::countr_zero(size) : -1;
   a.window = static_cast<int>(params.sliding_window);
   a.scale = static_cast<float>(params.scale * std::numbers::log2e);
   a.soft_cap = static_cast<float>(params.soft_cap);

@@ -57,8 +57,9 @@ __device__ __forceinline__ void copy_tile(T* keys, T* values, const AttentionArg
     const bool valid = token < end && dim < a.head_dim;
     int64_t from = 0;
     if (valid) {
-      const int64_t block = table[token / a.block_size];
-      from = ((block * a.num_kv_heads + kv_head) * a.block_size + token % a.block_size) * a.head_dim + dim;
+      const int in_seq = a.block_shift >= 0 ? token >> a.block_shift : token / a.block_size;
+      const int64_t head = static_cast<int64_t>(table[in_seq]) * a.num_kv_heads + kv_head;
+      from = (head * a.block_size + token - in_seq * a.block_size) * a.head_dim + dim;
     }
     const int to = i / kUnits * kTileStride<kDim> + dim;
     copy_unit(keys + to, static_cast<const KV*>(a.keys) + from, valid);
@@ -97,9 +98,15 @@ struct Visible {
   int last;
 };
 
-// scores = q keys^T for kTokens tokens, scaled, capped and masked; powers of two follow.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// scores = q keys^T for kTokens tokens, capped and masked. Returns the factor that they still want: powers of two follow.
 template <typename T, int kDim, int kTokens>
-__device__ __forceinline__ void compute_scores(float (&s)[kTokens / 8][4], const T* q, const T* keys, const AttentionArgs& a,
+__device__ __forceinline__ float compute_scores(float (&s)[kTokens / 8][4], const T* q, const T* keys, const AttentionArgs& a,
                                                int first_token, const Visible (&rows)[2], bool masked) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -116,19 +123,27 @@ __device__ __forceinline__ void compute_scores(float (&s)[kTokens / 8][4], const
       mma<T>(s[2 * n + 1], x[0], x[1], x[2], x[3], y[2], y[3]);
     }
   }
-  constexpr float kLog2E = 1.4426950408889634f;
-  const float in_cap = a.soft_cap > 0 ? a.scale / (kLog2E * a.soft_cap) : 0.0f, out_cap = kLog2E * a.soft_cap;
+  if (masked) {
 #pragma unroll
-  for (int n = 0; n < kTokens / 8; ++n) {
+    for (int n = 0; n < kTokens / 8; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      s[n][i] = a.soft_cap > 0 ? out_cap * tanhf(s[n][i] * in_cap) : s[n][i] * a.scale;
-      if (masked) {
+      for (int i = 0; i < 4; ++i) {
         const int token = first_token + n * 8 + lane % 4 * 2 + i % 2;
         if (token < rows[i / 2].first || token > rows[i / 2].last) s[n][i] = -INFINITY;
       }
     }
   }
+  if (a.soft_cap <= 0) return a.scale;
+  constexpr float kLog2E = 1.4426950408889634f;
+#pragma unroll
+  for (int n = 0; n < kTokens / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      // -infinity stays: it is a masked one.
+      if (s[n][i] != -INFINITY) s[n][i] = kLog2E * a.soft_cap * tanhf(s[n][i] * a.scale / (kLog2E * a.soft_cap));
+    }
+  }
+  return 1.0f;
 }
 
 // Takes kTokens tokens, whose first is `first_token`, into the state.
@@ -137,23 +152,24 @@ __device__ __forceinline__ void attend(RowState<kDim>& state, const T* q, const 
                                        int first_token, const Visible (&rows)[2], bool masked) {
   const int lane = threadIdx.x % 32;
   float s[kTokens / 8][4];
-  compute_scores<T, kDim, kTokens>(s, q, keys, a, first_token, rows, masked);
+  const float scale = compute_scores<T, kDim, kTokens>(s, q, keys, a, first_token, rows, masked);
   float shrink[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float max = state.max[h];
+    float max = -INFINITY;
 #pragma unroll
     for (int n = 0; n < kTokens / 8; ++n) max = fmaxf(max, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
     max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
     max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
+    max = fmaxf(state.max[h], max * scale);
     const float base = max == -INFINITY ? 0.0f : max;  // nothing seen yet
-    shrink[h] = exp2f(state.max[h] - base);
+    shrink[h] = power_of_two(state.max[h] - base);
     state.max[h] = max;
     state.sum[h] *= shrink[h];
 #pragma unroll
     for (int n = 0; n < kTokens / 8; ++n) {
-      s[n][2 * h] = exp2f(s[n][2 * h] - base);
-      s[n][2 * h + 1] = exp2f(s[n][2 * h + 1] - base);
+      s[n][2 * h] = power_of_two(s[n][2 * h] * scale - base);
+      s[n][2 * h + 1] = power_of_two(s[n][2 * h + 1] * scale - base);
       state.sum[h] += s[n][2 * h] + s[n][2 * h + 1];
     }
   }

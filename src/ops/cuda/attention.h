@@ -1,5 +1,6 @@
 // What the attention kernels are told. Prefill and decode differ in how rows are dealt to blocks; sequences with one row
-// take decode's kernel, the others prefill's.
+// take decode's kernel, the others prefill's. The metadata of a step, and the cache of earlier steps, are complete before
+// the first kernel of the step is launched: they are read before the previous kernel's end is waited for.
 #pragma once
 
 #include "ops/cuda/kernels.h"
@@ -22,6 +23,7 @@ struct AttentionArgs {
   int group;  // query heads that share a key head
   int head_dim;
   int block_size;
+  int block_shift;  // its logarithm, -1 when it is no power of two
   int window;      // 0 = all
   float scale;     // of scores, times log2(e): probabilities are powers of two
   float soft_cap;  // 0 = none
@@ -33,6 +35,7 @@ struct AttentionArgs {
 };
 
 constexpr int kDecodeRows = 16;  // query heads of one token, in a block
+constexpr int kMaxSplits = 64;
 
 // Head dimensions up to 256 in multiples of 8; `dim` is the next of 64, 96, 128, 192, 256.
 void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DType activations, DType cache);

@@ -82,21 +82,40 @@ __device__ Joined joined(const DecodeShared<T, kDim>& shared, int row, int dim) 
   return all;
 }
 
-// The parts of all splits of one sequence and head, by the block that arrived last.
+// The parts of all splits of one sequence and head, by the block that arrived last. `weights`: [active, kDecodeRows] floats
+// of shared memory that nothing else uses any more.
 template <typename T>
-__device__ void join_splits(const AttentionArgs& a, int64_t slot, int active, int rows, T* out) {
+__device__ void join_splits(const AttentionArgs& a, int64_t slot, int active, int rows, float* weights, T* out) {
   const float* stats = a.stats + slot * a.splits * kDecodeRows * 2;
   const float* partial = a.partial + slot * a.splits * kDecodeRows * a.head_dim;
-  for (int i = threadIdx.x; i < rows * a.head_dim; i += kThreads) {
-    const int row = i / a.head_dim, dim = i % a.head_dim;
-    float max = -INFINITY, sum = 0, value = 0;
-    for (int s = 0; s < active; ++s) max = fmaxf(max, __ldcg(stats + (s * kDecodeRows + row) * 2));
-    for (int s = 0; s < active; ++s) {
-      const float weight = exp2f(__ldcg(stats + (s * kDecodeRows + row) * 2) - max);
-      sum += weight * __ldcg(stats + (s * kDecodeRows + row) * 2 + 1);
-      value += weight * __ldcg(partial + (static_cast<int64_t>(s) * kDecodeRows + row) * a.head_dim + dim);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int row = warp; row < rows; row += kWarps) {  // at most kMaxSplits, two for each lane
+    float2 part[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int s = lane + 32 * i;
+      part[i] = s < active ? __ldcg(reinterpret_cast<const float2*>(stats) + s * kDecodeRows + row) : make_float2(-INFINITY, 0.0f);
     }
-    out[row * a.head_dim + dim] = from_float<T>(value / sum);
+    const float max = warp_max(fmaxf(part[0].x, part[1].x));
+    const float weight[2] = {exp2f(part[0].x - max), exp2f(part[1].x - max)};
+    const float sum = warp_sum(weight[0] * part[0].y + weight[1] * part[1].y);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (lane + 32 * i < active) weights[(lane + 32 * i) * kDecodeRows + row] = weight[i] / sum;
+    }
+  }
+  __syncthreads();
+  const int units = a.head_dim / 4;
+  for (int i = threadIdx.x; i < rows * units; i += kThreads) {
+    const int row = i / units, dim = i % units * 4;
+    float value[4] = {};
+#pragma unroll 8
+    for (int s = 0; s < active; ++s) {
+      const float4 part = __ldcg(reinterpret_cast<const float4*>(partial + (static_cast<int64_t>(s) * kDecodeRows + row) * a.head_dim + dim));
+      const float weight = weights[s * kDecodeRows + row];
+      value[0] += weight * part.x, value[1] += weight * part.y, value[2] += weight * part.z, value[3] += weight * part.w;
+    }
+    store(out + row * a.head_dim + dim, value);
   }
 }
 
@@ -105,11 +124,12 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const AttentionArgs a)
   extern __shared__ __align__(128) uint8_t raw[];
   auto& shared = *reinterpret_cast<DecodeShared<T, kDim>*>(raw);
   let_next_start();
-  wait_for_previous();
   const int seq = blockIdx.z, kv_head = blockIdx.y % a.num_kv_heads, row_tile = blockIdx.y / a.num_kv_heads;
-  const int token_row = a.query_start[seq];
-  if (a.query_start[seq + 1] - token_row != 1) return;  // prefill's, or empty
-  const int length = a.seq_lens[seq];
+  const int token_row = a.query_start[seq], next_row = a.query_start[seq + 1], length = a.seq_lens[seq];
+  if (next_row - token_row != 1) {  // prefill's, or empty
+    wait_for_previous();  // or a launch without any work could be complete before the kernels that came before it
+    return;
+  }
   const int first_visible = a.window > 0 ? max(0, length - a.window) : 0;
   const int first_tile = first_visible / kTileTokens, tiles = (length + kTileTokens - 1) / kTileTokens - first_tile;
   const int per_split = (tiles + a.splits - 1) / a.splits, active = (tiles + per_split - 1) / per_split;
@@ -125,9 +145,13 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const AttentionArgs a)
     copy_tile<T, KV, kDim, kThreads>(shared.tiles.keys[stage], shared.tiles.values[stage], a, table, kv_head, tile * kTileTokens, length);
     commit_copies();
   };
+  const bool early = (begin + 1) * kTileTokens < length;  // all but the last token were there before this step
+  if (early) copy(begin);
+  wait_for_previous();
   load_queries<T, kDim>(shared.q, static_cast<const T*>(a.q) + token_row * a.q_stride + static_cast<int64_t>(first_head) * a.head_dim, rows,
                         a.head_dim);
-  copy(begin);
+  if (early) commit_copies();
+  else copy(begin);
   RowState<kDim> state;
   state.clear();
   const int warp = threadIdx.x / 32;
@@ -174,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const AttentionArgs a)
     __threadfence();
   }
   __syncthreads();
-  if (shared.last) join_splits(a, slot, active, rows, out);
+  if (shared.last) join_splits(a, slot, active, rows, &shared.out[0][0][0], out);
 }
 
 }  // namespace

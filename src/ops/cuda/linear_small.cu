@@ -29,6 +29,8 @@ constexpr int kStages = 5;
 constexpr int kStageBytes = kRows * kPieceBytes;
 constexpr int kSums = kRows * static_cast<int>(kSmallTokens);  // of a tile
 
+constexpr double kJoinCost = 5.0;  // of adding slices: in pieces of a tile, measured on an H200
+
 struct SmallParams {
   int row_bytes;
   int rows;
@@ -252,7 +254,7 @@ Plan plan(const Context& ctx, const LinearCall& call, int tiles, int all_pieces)
     const int used = (all_pieces + pieces - 1) / pieces;  // slices that have something to do
     const int columns = std::max(1, ctx.cuda->num_sms() / used);
     const int rounds = (tiles + columns - 1) / columns;
-    const double cost = rounds * pieces + (used > 1 ? 1.5 : 0.0);  // in pieces of a tile; joining costs about 1.5
+    const double cost = rounds * (pieces + (used > 1 ? kJoinCost : 0.0));
     if (best.pieces == 0 || cost < best_cost) best = {used, pieces}, best_cost = cost;
   }
   return best;
