@@ -48,8 +48,6 @@ class BpeModel {
   bool cut_at_metaspace_ = false;         // no merge crosses the border before a "▁" that ends a run of others
 };
 
-inline constexpr std::string_view kMetaspace = "\xe2\x96\x81";  // "▁"
-
 // Merges that join every two tokens whose concatenation is a token too, ranked by the result: the rule of tiktoken and
 // SentencePiece. `rank(id)` gives a result's rank, or none for ids that are never joined; `parts` maps a text to the id
 // (or symbol) that stands for it.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "text/bpe.h"
 #include "text/unicode.h"
 
 namespace tutti {
@@ -56,7 +55,7 @@ std::string Detokenizer::push(TokenId id) {
   std::string_view text = s.tokenizer.token_bytes(id);
   if (text.empty()) return "";
   // Only a space that stands for "▁" may be the one that a dummy prefix added.
-  while (s.leading_spaces > 0 && text.starts_with(' ') && s.tokenizer.token(id).starts_with(kMetaspace)) {
+  if (s.leading_spaces > 0 && text.starts_with(' ') && s.tokenizer.token(id).starts_with(kMetaspace)) {
     text.remove_prefix(1);
     --s.leading_spaces;
   }

@@ -3,6 +3,17 @@
 #include "text/gguf_pre_tokenizers.h"
 
 namespace tutti {
+namespace {
+
+// ASCII punctuation and \p{P} without what came after Unicode 8, which the reference does not take for punctuation.
+const char* const kPunctuation =
+    R"((?![\x{61d}\x{9fd}\x{a76}\x{c77}\x{c84}\x{166d}\x{1b7d}\x{1b7e}\x{2e43}-\x{2e4f}\x{2e52}-\x{2e5d}\x{10ead})"
+    R"(\x{10f55}-\x{10f59}\x{10f86}-\x{10f89}\x{111c9}\x{1144b}-\x{1144f}\x{1145a}\x{1145b}\x{1145d}\x{11660}-\x{1166c})"
+    R"(\x{116b9}\x{1183b}\x{11944}-\x{11946}\x{119e2}\x{11a3f}-\x{11a46}\x{11a9a}-\x{11a9c}\x{11a9e}-\x{11aa2})"
+    R"(\x{11c41}-\x{11c45}\x{11c70}\x{11c71}\x{11ef7}\x{11ef8}\x{11fff}\x{12ff1}\x{12ff2}\x{16e97}-\x{16e9a}\x{16fe2})"
+    R"(\x{1e95e}\x{1e95f}])(?:[!-/:-@\[-`{-~]|\p{P}))";
+
+}  // namespace
 
 PreTokenizer::PreTokenizer(const SortedJson& node, const std::string& where) {
   if (!node.is_null()) add(JsonFields(node, where));
@@ -77,7 +88,7 @@ void PreTokenizer::add(const JsonFields& node) {
     stages_.push_back(Metaspace{node.string("replacement"), scheme == "first", scheme == "always",
                                 node.flag("split", true)});
   } else if (type == "Punctuation") {
-    stages_.push_back(Split{Regex(R"([!-/:-@\[-`{-~]|\p{P})"), behavior_of(node), false});
+    stages_.push_back(Split{Regex(kPunctuation), behavior_of(node), false});
   } else if (type == "Whitespace") {
     // \w+|[^\w\s]+ where \w is every alphabetic character, mark, decimal digit, connector or joiner.
     const std::string word = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200c}\x{200d}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149})"

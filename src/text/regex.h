@@ -17,7 +17,7 @@ class Regex {
   Regex(Regex&&) noexcept;
 
   // Calls `match(begin, end)` for each match that is not empty, from left to right. `text` must be valid UTF-8.
-  // Throws InvalidRequest when the pattern backtracks beyond its limits on this text.
+  // Throws InvalidRequest when the pattern backtracks, or takes time, beyond its limits on this text.
   void for_each(std::string_view text, const std::function<void(size_t, size_t)>& match) const;
 
  private:

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "text/bpe.h"
 #include "text/unicode.h"
 
 namespace tutti {

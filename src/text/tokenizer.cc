@@ -1,6 +1,6 @@
 #include "text/tokenizer.h"
 
-#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
@@ -26,14 +26,27 @@ std::string tiktoken_file(const std::string& folder) {
   return found.empty() ? "" : found.front();
 }
 
+// A model file has no place for tokens beyond its pieces; leaving them out would give other ids than the model saw.
+void check_added_tokens(const SortedJson& config, int64_t num_pieces, const std::string& path) {
+  const auto added = config.is_object() ? config.find("added_tokens_decoder") : config.end();
+  if (added == config.end() || !added->is_object()) return;
+  for (const auto& [id, token] : added->items()) {
+    if (std::strtoll(id.c_str(), nullptr, 10) < num_pieces) continue;
+    throw ConfigError("tokenizer_config.json adds token " + id + " to the " + std::to_string(num_pieces) + " pieces of " +
+                      path + ": that needs a tokenizer.json beside it (save the fast tokenizer)");
+  }
+}
+
 std::unique_ptr<Tokenizer> from_model_file(const std::string& path, const SortedJson& config) {
   const std::string contents = read_file(path);
   if (looks_like_rank_file(contents)) return tokenizer_from_ranks(contents, path);
   const auto flag = [&](const char* key, bool otherwise) {
     return config.is_null() ? otherwise : JsonFields(config, "tokenizer_config.json").flag(key, otherwise);
   };
-  return std::make_unique<SentencePieceTokenizer>(SentencePieceModel::parse(contents, path),
-                                                  flag("add_bos_token", true), flag("add_eos_token", false), path);
+  const SentencePieceModel model = SentencePieceModel::parse(contents, path);
+  check_added_tokens(config, static_cast<int64_t>(model.pieces.size()), path);
+  return std::make_unique<SentencePieceTokenizer>(model, flag("add_bos_token", true), flag("add_eos_token", false),
+                                                  path);
 }
 
 }  // namespace

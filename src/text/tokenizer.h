@@ -43,7 +43,8 @@ class Tokenizer {
   // What the token adds to running text: maybe a part of a character only. "" for ids outside the vocabulary. The view
   // lives as long as the tokenizer.
   virtual std::string_view token_bytes(TokenId id) const = 0;
-  // How many spaces ("▁") decode() drops at the start of a text, before there is any (those that a dummy prefix added).
+  // How many tokens at the start of a text, before there is any text, lose a leading space ("▁") in decode(): it is the
+  // one that a dummy prefix added.
   virtual int leading_spaces_dropped() const = 0;
 
   std::optional<TokenId> bos_id() const { return bos_id_; }

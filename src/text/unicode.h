@@ -83,5 +83,6 @@ std::string to_nfd(std::string_view text);
 std::string to_nfc(std::string_view text);
 
 inline constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+inline constexpr std::string_view kMetaspace = "\xe2\x96\x81";  // "▁", a space in vocabularies of the SentencePiece kind
 
 }  // namespace tutti

@@ -40,7 +40,7 @@ UnigramModel::UnigramModel(const SentencePieceModel& model) : trie_(trie_of(mode
   unknown_score_ = min_score - kUnknownPenalty;
 }
 
-// Viterbi from left to right, in float like the reference, so that near ties go the same way.
+// Viterbi from left to right, rounded like the reference, so that near ties go the same way.
 std::vector<UnigramModel::Segment> UnigramModel::segment(std::string_view text) const {
   struct Best {
     float score = 0;
@@ -52,19 +52,19 @@ std::vector<UnigramModel::Segment> UnigramModel::segment(std::string_view text) 
     const float before = best[begin].score;
     const size_t character = std::min(utf8_length(text[begin]), text.size() - begin);
     bool single = false;
-    const auto offer = [&](size_t length, TokenId id, float score) {
+    const auto offer = [&](size_t length, TokenId id, double own_score) {
+      const auto score = static_cast<float>(own_score + before);
       Best& target = best[begin + length];
       if (target.begin == -1 || score > target.score) {
         target = {score, static_cast<int32_t>(begin), id};
       }
     };
     trie_.for_each_prefix(text, begin, [&](size_t length, int32_t id) {
-      const float bonus = static_cast<float>(static_cast<float>(length) * max_score_ - 0.1);
-      const float score = user_defined_[id] ? bonus : scores_[id];  // a user-defined piece always wins
-      offer(length, id, score + before);
+      // A user-defined piece always wins.
+      offer(length, id, user_defined_[id] ? static_cast<float>(length) * max_score_ - 0.1 : scores_[id]);
       single = single || length == character;
     });
-    if (!single) offer(character, unknown_id_, unknown_score_ + before);
+    if (!single) offer(character, unknown_id_, unknown_score_);
     begin += character;
   }
   std::vector<Segment> out;

@@ -8,14 +8,18 @@ the former once more with the incremental detokenizer. Any difference is printed
 """
 
 import argparse
+import os
 import pathlib
 import random
 import struct
 import subprocess
 import sys
 
-import strings
-import vocabularies
+# Idle threads of the package's pool yield in a loop, which starves it on a busy machine.
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import strings  # noqa: E402
+import vocabularies  # noqa: E402
 
 
 def pack(items):

@@ -16,11 +16,9 @@ import subprocess
 import sys
 import time
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-import compare  # noqa: E402
-import strings  # noqa: E402
-import vocabularies  # noqa: E402
+import compare  # which also keeps `tokenizers` to one thread
+import strings
+import vocabularies
 
 
 def library_texts(limit):
