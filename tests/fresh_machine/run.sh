@@ -43,19 +43,20 @@ bind proc /proc -t proc
 bind /sys /sys --rbind
 bind /dev /dev --rbind
 bind tmpfs /run -t tmpfs
-git clone -q "file://$REPO" "$TARGET/root/tutti"
+mkdir -p "$TARGET/srv"
+git clone -q "file://$REPO" "$TARGET/srv/tutti"
 
 inside() { chroot "$TARGET" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   CI=true LC_ALL=C.UTF-8 bash -c "$1"; }
 
 start=$SECONDS
-inside 'cd /root/tutti && scripts/demo.sh --once'
+inside 'cd /srv/tutti && scripts/demo.sh --once'
 echo "scripts/demo.sh --once, cold: $((SECONDS - start)) s"
 start=$SECONDS
-inside 'cd /root/tutti && scripts/demo.sh --once'
+inside 'cd /srv/tutti && scripts/demo.sh --once'
 echo "scripts/demo.sh --once, again: $((SECONDS - start)) s"
 start=$SECONDS
-inside 'cd /root/tutti && scripts/test.sh'
+inside 'cd /srv/tutti && scripts/test.sh'
 echo "scripts/test.sh: $((SECONDS - start)) s"
 left="$(ip netns list | grep -c '^tutti-demo' || true)"
 ((left == 0)) || { echo "left behind: $left network namespaces" >&2; exit 1; }
