@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from cluster_harness import ROOT, Tutti, free_port
+from cluster_harness import ROOT, Tutti, free_ports
 
 KEY = "an-api-key"
 MODEL = "tiny"
@@ -24,9 +24,9 @@ class ApiTest(unittest.TestCase):
         folder = pathlib.Path(cls.folder.name)
         model = str(folder / "model")
         subprocess.run([sys.executable, ROOT / "scripts" / "make_random_model.py", model], check=True, stdout=subprocess.DEVNULL)
-        cls.port = free_port()
+        cls.port, control_port = free_ports(2)
         cls.server = Tutti("serve", model, "--load-format", "dummy", "--max-model-len", 1024, "--kv-cache-memory-bytes", "256M",
-                           "--port", cls.port, "--master-port", free_port(), "--served-model-name", MODEL, "alias",
+                           "--port", cls.port, "--master-port", control_port, "--served-model-name", MODEL, "alias",
                            "--api-key", KEY, *cls.FLAGS, home=folder / "home")
         try:
             cls.server.wait_for("Application startup complete.")
