@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cpu_features.h"
 #include "base/check.h"
 #include "tensor/half.h"
 
@@ -38,7 +39,7 @@ __attribute__((target("avx,f16c"))) void floats_to_halves_f16c(uint16_t* out, co
 }
 
 bool has_f16c() {
-  static const bool yes = __builtin_cpu_supports("f16c") != 0;
+  static const bool yes = cpu_supports_f16c() != 0;
   return yes;
 }
 #else

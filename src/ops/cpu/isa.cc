@@ -1,13 +1,10 @@
 #include "ops/cpu/isa.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "base/cpu_features.h"
 #include "base/error.h"
 #include "ops/cpu/drivers.h"
 
@@ -40,20 +37,12 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .decode_activations = decode_activations};
 }
 
-#if defined(__x86_64__)
-// clang 16 does not know the name: CPUID leaf 1, ECX bit 29.
-bool supports_f16c() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1) != 0;
-}
-#endif
-
 std::vector<KernelTable> make_tables() {
   std::vector<KernelTable> tables;
   tables.push_back(make_table(portable_kernels(), "cpu/portable"));
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && supports_f16c();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_supports_f16c();
   if (avx2) tables.push_back(make_table(avx2_kernels(), "cpu/avx2"));
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
