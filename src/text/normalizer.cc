@@ -9,6 +9,8 @@ template <typename... F>
 struct Overload : F... {
   using F::operator()...;
 };
+template <class... F>
+Overload(F...) -> Overload<F...>;  // clang 16 deduces no aggregates
 
 std::string strip(std::string_view text, bool left, bool right) {
   const auto is_space = [&](size_t pos, size_t& length) {
