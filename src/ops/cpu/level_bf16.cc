@@ -13,7 +13,12 @@ namespace {
 using V = Avx512<true>;
 
 __m512 dot_pairs(__m512 acc, __m512i w, __m512i x) {
+#if defined(__clang__) && __clang_major__ < 17
+  asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));  // clang 16 crashes on the intrinsic's vector type
+  return acc;
+#else
   return _mm512_dpbf16_ps(acc, __builtin_bit_cast(__m512bh, w), __builtin_bit_cast(__m512bh, x));
+#endif
 }
 
 // c[r][0 .. 32) (+)= the products of kRows rows of pairs with `pairs` pairs of a panel.
