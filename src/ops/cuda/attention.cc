@@ -52,6 +52,7 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
   a.group = static_cast<int>(q.size(1)) / a.num_kv_heads;
   a.head_dim = static_cast<int>(head_dim);
   a.block_size = static_cast<int>(cache.block_size());
+  a.swizzled = cache_is_swizzled(cache);
   const auto size = static_cast<unsigned>(a.block_size);
   a.block_shift = std::has_single_bit(size) ? std::countr_zero(size) : -1;
   a.window = static_cast<int>(params.sliding_window);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ops/cuda/attention.h"
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/bulk.cuh"
 
 namespace tutti::cuda {
 
@@ -12,6 +12,14 @@ constexpr int kPadElements = 8;  // a row of a tile is one 16-byte unit longer: 
 
 template <int kDim>
 constexpr int kTileStride = kDim + kPadElements;
+
+// How a tile of keys or values lies in shared memory: as the copy engine brings it from a swizzled cache, or padded.
+template <int kDim, bool kBulk>
+struct TileLayout {
+  static constexpr int kRow = kBulk ? kDim : kTileStride<kDim>;
+  static constexpr int kElements = kTileTokens * kRow;
+  static __device__ __forceinline__ int at(int token, int dim) { return token * kRow + (kBulk ? (dim / 8 ^ token % 8) * 8 : dim); }
+};
 
 __device__ __forceinline__ void ldmatrix(uint32_t (&r)[4], const void* p) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -59,13 +67,73 @@ __device__ __forceinline__ void copy_tile(T* keys, T* values, const AttentionArg
     if (valid) {
       const int in_seq = a.block_shift >= 0 ? token >> a.block_shift : token / a.block_size;
       const int64_t head = static_cast<int64_t>(table[in_seq]) * a.num_kv_heads + kv_head;
-      from = (head * a.block_size + token - in_seq * a.block_size) * a.head_dim + dim;
+      const int at = a.swizzled ? (dim / 8 ^ token % 8) * 8 : dim;
+      from = (head * a.block_size + token - in_seq * a.block_size) * a.head_dim + at;
     }
     const int to = i / kUnits * kTileStride<kDim> + dim;
     copy_unit(keys + to, static_cast<const KV*>(a.keys) + from, valid);
     copy_unit(values + to, static_cast<const KV*>(a.values) + from, valid);
   }
 }
+
+// Tiles on their way: one warp has the copy engine bring them, the others use them in order. `kConsumers` is in warps.
+template <int kStages, int kConsumers>
+struct TileRing {
+  Barrier full[kStages];
+  Barrier empty[kStages];
+
+  __device__ void init() {  // one thread, before a barrier of the block
+    for (int s = 0; s < kStages; ++s) {
+      init_barrier(&full[s], 1);
+      init_barrier(&empty[s], kConsumers);
+    }
+    publish_barriers();
+  }
+  __device__ void wait_full(int index) { wait_phase(&full[index % kStages], index / kStages % 2); }
+  __device__ void wait_empty(int index) { wait_phase(&empty[index % kStages], (index / kStages + 1) % 2); }
+  __device__ void release(int index) {  // by all lanes of a consumer
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(&empty[index % kStages]);
+  }
+
+  // A whole warp: tiles [begin, end) of one sequence and head into keys[stage] and values[stage]. Tokens from
+  // `first_new` on are written by this step: for them the previous kernel's end is waited for.
+  template <typename T, int kElements>
+  __device__ void produce(T (*keys)[kElements], T (*values)[kElements], const AttentionArgs& a, const int32_t* table, int kv_head,
+                          int begin, int end, int length, int first_new) {
+    const int row_bytes = a.head_dim * static_cast<int>(sizeof(T)), lane = threadIdx.x % 32;
+    bool waited = false;
+    for (int tile = begin; tile < end; ++tile) {
+      const int first = tile * kTileTokens, last = min(first + kTileTokens, length), index = tile - begin, stage = index % kStages;
+      wait_empty(index);
+      if (!waited && last > first_new) {
+        wait_for_previous();
+        waited = true;
+      }
+      if (lane == 0) arrive_expect(&full[stage], static_cast<uint32_t>(2 * (last - first) * row_bytes));
+      __syncwarp();
+      for (int block = first / a.block_size + lane; block * a.block_size < last; block += 32) {
+        const int from = max(first, block * a.block_size), to = min(last, (block + 1) * a.block_size);
+        const int64_t head = static_cast<int64_t>(table[block]) * a.num_kv_heads + kv_head;
+        const int64_t at = (head * a.block_size + from - block * a.block_size) * a.head_dim;
+        const auto bytes = static_cast<uint32_t>((to - from) * row_bytes);
+        bulk_copy(keys[stage] + (from - first) * a.head_dim, static_cast<const T*>(a.keys) + at, bytes, &full[stage]);
+        bulk_copy(values[stage] + (from - first) * a.head_dim, static_cast<const T*>(a.values) + at, bytes, &full[stage]);
+      }
+    }
+  }
+
+  // Values of the last tile's rows that no token fills: a probability of zero times whatever lay there must be zero. Only
+  // where the ring has not been full before; all threads, before a barrier of the block.
+  template <typename T, int kElements>
+  static __device__ void clear_tail(T (*values)[kElements], int head_dim, int begin, int end, int length) {
+    const int tile = (length - 1) / kTileTokens, used = length - tile * kTileTokens;
+    if (used == kTileTokens || tile < begin || tile >= end || tile - begin >= kStages) return;
+    for (int i = used * head_dim / 8 + threadIdx.x; i < kTileTokens * head_dim / 8; i += blockDim.x) {
+      reinterpret_cast<uint4*>(values[tile - begin])[i] = make_uint4(0, 0, 0, 0);
+    }
+  }
+};
 
 // A warp's rows: this lane has rows group and group + 8 (lane = 4 * group + member).
 template <int kDim>
@@ -105,8 +173,8 @@ __device__ __forceinline__ float power_of_two(float x) {
 }
 
 // scores = q keys^T for kTokens tokens, capped and masked. Returns the factor that they still want: powers of two follow.
-template <typename T, int kDim, int kTokens>
-__device__ __forceinline__ float compute_scores(float (&s)[kTokens / 8][4], const T* q, const T* keys, const AttentionArgs& a,
+template <typename T, int kDim, int kTokens, typename Tile>
+__device__ __forceinline__ float compute_scores(float (&s)[kTokens / 8][4], const T* q, const T* keys, int in_tile, const AttentionArgs& a,
                                                int first_token, const Visible (&rows)[2], bool masked) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -118,7 +186,7 @@ __device__ __forceinline__ float compute_scores(float (&s)[kTokens / 8][4], cons
 #pragma unroll
     for (int n = 0; n < kTokens / 16; ++n) {
       uint32_t y[4];
-      ldmatrix(y, keys + (n * 16 + lane / 16 * 8 + lane % 8) * kTileStride<kDim> + k + lane / 8 % 2 * 8);
+      ldmatrix(y, keys + Tile::at(in_tile + n * 16 + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8));
       mma<T>(s[2 * n], x[0], x[1], x[2], x[3], y[0], y[1]);
       mma<T>(s[2 * n + 1], x[0], x[1], x[2], x[3], y[2], y[3]);
     }
@@ -146,13 +214,13 @@ __device__ __forceinline__ float compute_scores(float (&s)[kTokens / 8][4], cons
   return 1.0f;
 }
 
-// Takes kTokens tokens, whose first is `first_token`, into the state.
-template <typename T, int kDim, int kTokens>
-__device__ __forceinline__ void attend(RowState<kDim>& state, const T* q, const T* keys, const T* values, const AttentionArgs& a,
-                                       int first_token, const Visible (&rows)[2], bool masked) {
+// Takes kTokens tokens into the state: the tile's rows from `in_tile` on, the first of which is `first_token`.
+template <typename T, int kDim, int kTokens, typename Tile>
+__device__ __forceinline__ void attend(RowState<kDim>& state, const T* q, const T* keys, const T* values, int in_tile,
+                                       const AttentionArgs& a, int first_token, const Visible (&rows)[2], bool masked) {
   const int lane = threadIdx.x % 32;
   float s[kTokens / 8][4];
-  const float scale = compute_scores<T, kDim, kTokens>(s, q, keys, a, first_token, rows, masked);
+  const float scale = compute_scores<T, kDim, kTokens, Tile>(s, q, keys, in_tile, a, first_token, rows, masked);
   float shrink[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -187,11 +255,16 @@ __device__ __forceinline__ void attend(RowState<kDim>& state, const T* q, const 
 #pragma unroll
     for (int d = 0; d < kDim; d += 16) {
       uint32_t v[4];
-      ldmatrix_transposed(v, values + (n * 16 + lane % 16) * kTileStride<kDim> + d + lane / 16 * 8);
+      ldmatrix_transposed(v, values + Tile::at(in_tile + n * 16 + lane % 16, d + lane / 16 * 8));
       mma<T>(state.out[d / 8], p0, p1, p2, p3, v[0], v[1]);
       mma<T>(state.out[d / 8 + 1], p0, p1, p2, p3, v[2], v[3]);
     }
   }
+}
+
+// Whether tiles can come through the copy engine.
+inline bool takes_bulk(const Context& ctx, const AttentionArgs& args, int dim) {
+  return ctx.cuda->capability() >= 90 && args.swizzled && args.head_dim == dim;
 }
 
 // Calls go.operator()<T, KV, kDim>() for the types and dimension at hand.

@@ -7,6 +7,12 @@
 
 namespace tutti::cuda {
 
+// How a key or value of `head_dim` elements lies in the cache: in units of 8 elements, of which token t's unit u stands at
+// u ^ (t % 8) when `swizzled`. Whole tiles then go to shared memory as they are and are read without bank conflicts.
+inline bool cache_is_swizzled(const KVLayer& cache) {
+  return dtype_bytes(cache.keys.dtype(), 1) == 2 && cache.keys.size(3) % 64 == 0 && cache.block_size() % 8 == 0;
+}
+
 struct AttentionArgs {
   const void* q;
   int64_t q_stride;  // elements between tokens
@@ -24,6 +30,7 @@ struct AttentionArgs {
   int head_dim;
   int block_size;
   int block_shift;  // its logarithm, -1 when it is no power of two
+  bool swizzled;
   int window;      // 0 = all
   float scale;     // of scores, times log2(e): probabilities are powers of two
   float soft_cap;  // 0 = none

@@ -1,6 +1,7 @@
 // Attention of sequences with one query row: a block takes the query heads that share a key head (up to 16) against a
 // part of the sequence's keys. Its four warps each take 16 tokens of a tile of 64 and are joined at the end; the block
-// that arrives last joins the parts, in their order.
+// that arrives last joins the parts, in their order. A fifth warp keeps the tiles coming through the bulk copy engine;
+// where there is none (before compute capability 9.0) or the cache is not swizzled, the four copy them themselves.
 #include <algorithm>
 
 #include "base/check.h"
@@ -11,21 +12,24 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kStages = 2;
+template <int kDim, bool kBulk>
+constexpr int kStages = kBulk && kDim <= 128 ? 3 : 2;
 static_assert(kWarps * 16 == kTileTokens);
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kBulk>
 struct DecodeShared {
+  using Tile = TileLayout<kDim, kBulk>;
   T q[kDecodeRows * kTileStride<kDim>];
   union {
     struct {
-      T keys[kStages][kTileTokens * kTileStride<kDim>];
-      T values[kStages][kTileTokens * kTileStride<kDim>];
+      T keys[kStages<kDim, kBulk>][Tile::kElements];
+      T values[kStages<kDim, kBulk>][Tile::kElements];
     } tiles;
     float out[kWarps][kDecodeRows][kDim];  // when the tiles are done
   };
   float max[kWarps][kDecodeRows];
   float sum[kWarps][kDecodeRows];
+  TileRing<kStages<kDim, kBulk>, kWarps> ring;
   unsigned last;
 };
 
@@ -41,11 +45,11 @@ __device__ void load_queries(T* q, const T* from, int rows, int head_dim) {
 }
 
 // Joins the warps' states: the whole block's maximum and sum of each row, and out[0] as their sum.
-template <typename T, int kDim>
-__device__ void join_warps(DecodeShared<T, kDim>& shared, RowState<kDim>& state) {
+template <typename Shared, int kDim>
+__device__ void join_warps(Shared& shared, RowState<kDim>& state) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
   state.finish();
-  __syncthreads();  // the tiles are done
+  named_barrier(1, kThreads);  // the tiles are done
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = group + 8 * h;
@@ -58,7 +62,7 @@ __device__ void join_warps(DecodeShared<T, kDim>& shared, RowState<kDim>& state)
       *reinterpret_cast<float2*>(&shared.out[warp][row][d * 8 + member * 2]) = make_float2(state.out[d][2 * h], state.out[d][2 * h + 1]);
     }
   }
-  __syncthreads();
+  named_barrier(1, kThreads);
 }
 
 struct Joined {
@@ -68,8 +72,8 @@ struct Joined {
 };
 
 // Row and dimension of the block's result from the four warps' parts.
-template <typename T, int kDim>
-__device__ Joined joined(const DecodeShared<T, kDim>& shared, int row, int dim) {
+template <typename Shared>
+__device__ Joined joined(const Shared& shared, int row, int dim) {
   Joined all{-INFINITY, 0.0f, 0.0f};
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) all.max = fmaxf(all.max, shared.max[w][row]);
@@ -104,7 +108,7 @@ __device__ void join_splits(const AttentionArgs& a, int64_t slot, int active, in
       if (lane + 32 * i < active) weights[(lane + 32 * i) * kDecodeRows + row] = weight[i] / sum;
     }
   }
-  __syncthreads();
+  named_barrier(1, kThreads);
   const int units = a.head_dim / 4;
   for (int i = threadIdx.x; i < rows * units; i += kThreads) {
     const int row = i / units, dim = i % units * 4;
@@ -119,10 +123,55 @@ __device__ void join_splits(const AttentionArgs& a, int64_t slot, int active, in
   }
 }
 
-template <typename T, typename KV, int kDim>
-__global__ void __launch_bounds__(kThreads) decode_kernel(const AttentionArgs a) {
+// This warp's part of tiles [begin, end), brought by the fifth warp.
+template <typename T, int kDim, typename Shared>
+__device__ void attend_bulk(Shared& shared, RowState<kDim>& state, const AttentionArgs& a, int begin, int end, int length,
+                            const Visible (&visible)[2]) {
+  const int in_tile = threadIdx.x / 32 * 16;
+  commit_copies();
+  wait_copies<0>();  // the queries
+  named_barrier(1, kThreads);
+  for (int tile = begin; tile < end; ++tile) {
+    const int index = tile - begin, stage = index % kStages<kDim, true>, first = tile * kTileTokens + in_tile;
+    shared.ring.wait_full(index);
+    const bool masked = first < visible[0].first || first + 16 > length;
+    attend<T, kDim, 16, typename Shared::Tile>(state, shared.q, shared.tiles.keys[stage], shared.tiles.values[stage], in_tile, a, first,
+                                               visible, masked);
+    shared.ring.release(index);
+  }
+}
+
+// The same with tiles that the four warps copy themselves.
+template <typename T, typename KV, int kDim, typename Shared>
+__device__ void attend_copying(Shared& shared, RowState<kDim>& state, const AttentionArgs& a, const int32_t* table, int kv_head,
+                               int begin, int end, int length, const Visible (&visible)[2]) {
+  const auto copy = [&](int tile) {
+    const int stage = (tile - begin) % 2;
+    copy_tile<T, KV, kDim, kThreads>(shared.tiles.keys[stage], shared.tiles.values[stage], a, table, kv_head, tile * kTileTokens, length);
+    commit_copies();
+  };
+  copy(begin);
+  const int in_tile = threadIdx.x / 32 * 16;
+  for (int tile = begin; tile < end; ++tile) {
+    if (tile + 1 < end) {
+      copy(tile + 1);
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
+    }
+    named_barrier(1, kThreads);
+    const int stage = (tile - begin) % 2, first = tile * kTileTokens + in_tile;
+    const bool masked = first < visible[0].first || first + 16 > length;
+    attend<T, kDim, 16, typename Shared::Tile>(state, shared.q, shared.tiles.keys[stage], shared.tiles.values[stage], in_tile, a, first,
+                                               visible, masked);
+    named_barrier(1, kThreads);
+  }
+}
+
+template <typename T, typename KV, int kDim, bool kBulk>
+__global__ void __launch_bounds__(kThreads + (kBulk ? 32 : 0)) decode_kernel(const AttentionArgs a) {
   extern __shared__ __align__(128) uint8_t raw[];
-  auto& shared = *reinterpret_cast<DecodeShared<T, kDim>*>(raw);
+  auto& shared = *reinterpret_cast<DecodeShared<T, kDim, kBulk>*>(raw);
   let_next_start();
   const int seq = blockIdx.z, kv_head = blockIdx.y % a.num_kv_heads, row_tile = blockIdx.y / a.num_kv_heads;
   const int token_row = a.query_start[seq], next_row = a.query_start[seq + 1], length = a.seq_lens[seq];
@@ -140,44 +189,30 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const AttentionArgs a)
   const int first_head = kv_head * a.group + row_tile * kDecodeRows;
   const int32_t* table = a.block_table + seq * a.table_stride;
 
-  const auto copy = [&](int tile) {
-    const int stage = (tile - begin) % kStages;
-    copy_tile<T, KV, kDim, kThreads>(shared.tiles.keys[stage], shared.tiles.values[stage], a, table, kv_head, tile * kTileTokens, length);
-    commit_copies();
-  };
-  const bool early = (begin + 1) * kTileTokens < length;  // all but the last token were there before this step
-  if (early) copy(begin);
+  if constexpr (kBulk) {
+    if (threadIdx.x == 0) shared.ring.init();
+    shared.ring.clear_tail(shared.tiles.values, a.head_dim, begin, end, length);
+    __syncthreads();
+    if (threadIdx.x >= kThreads) {
+      shared.ring.produce(shared.tiles.keys, shared.tiles.values, a, table, kv_head, begin, end, length, length - 1);
+      return;
+    }
+  }
   wait_for_previous();
   load_queries<T, kDim>(shared.q, static_cast<const T*>(a.q) + token_row * a.q_stride + static_cast<int64_t>(first_head) * a.head_dim, rows,
                         a.head_dim);
-  if (early) commit_copies();
-  else copy(begin);
   RowState<kDim> state;
   state.clear();
-  const int warp = threadIdx.x / 32;
   const Visible visible[2] = {{first_visible, length - 1}, {first_visible, length - 1}};
-  for (int tile = begin; tile < end; ++tile) {
-    if (tile + 1 < end) {
-      copy(tile + 1);
-      wait_copies<1>();
-    } else {
-      wait_copies<0>();
-    }
-    __syncthreads();
-    const int stage = (tile - begin) % kStages, first = tile * kTileTokens + warp * 16;
-    const T* keys = shared.tiles.keys[stage] + warp * 16 * kTileStride<kDim>;
-    const T* values = shared.tiles.values[stage] + warp * 16 * kTileStride<kDim>;
-    const bool masked = first < first_visible || first + 16 > length;
-    attend<T, kDim, 16>(state, shared.q, keys, values, a, first, visible, masked);
-    __syncthreads();
-  }
+  if constexpr (kBulk) attend_bulk<T>(shared, state, a, begin, end, length, visible);
+  else attend_copying<T, KV>(shared, state, a, table, kv_head, begin, end, length, visible);
   join_warps(shared, state);
 
   T* out = static_cast<T*>(a.out) + token_row * a.out_stride + static_cast<int64_t>(first_head) * a.head_dim;
   const int64_t slot = static_cast<int64_t>(seq) * gridDim.y + blockIdx.y;
   for (int i = threadIdx.x; i < rows * a.head_dim; i += kThreads) {
     const int row = i / a.head_dim, dim = i % a.head_dim;
-    const Joined all = joined<T, kDim>(shared, row, dim);
+    const Joined all = joined(shared, row, dim);
     if (active == 1) {
       out[row * a.head_dim + dim] = from_float<T>(all.out / all.sum);
       continue;
@@ -191,13 +226,13 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const AttentionArgs a)
   }
   if (active == 1) return;
   __threadfence();
-  __syncthreads();
+  named_barrier(1, kThreads);
   if (threadIdx.x == 0) {
     shared.last = atomicAdd(&a.arrivals[slot], 1u) == static_cast<unsigned>(active - 1);
     if (shared.last) a.arrivals[slot] = 0;
     __threadfence();
   }
-  __syncthreads();
+  named_barrier(1, kThreads);
   if (shared.last) join_splits(a, slot, active, rows, &shared.out[0][0][0], out);
 }
 
@@ -208,7 +243,13 @@ void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DT
   const dim3 grid(static_cast<unsigned>(args.splits), static_cast<unsigned>(args.num_kv_heads * row_tiles),
                   static_cast<unsigned>(args.num_seqs));
   by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
-    launch(ctx, decode_kernel<T, KV, kDim>, grid, dim3(kThreads), sizeof(DecodeShared<T, kDim>), args);
+    const auto go = [&]<bool kBulk>() {
+      launch(ctx, decode_kernel<T, KV, kDim, kBulk>, grid, dim3(kThreads + (kBulk ? 32 : 0)), sizeof(DecodeShared<T, kDim, kBulk>), args);
+    };
+    if constexpr (sizeof(KV) == 2 && kDim % 64 == 0) {
+      if (takes_bulk(ctx, args, kDim)) return go.template operator()<true>();
+    }
+    go.template operator()<false>();
   });
 }
 

@@ -1,5 +1,7 @@
 // Attention of sequences with several query rows. A block takes a tile of rows of one sequence and key head, where a row
-// is one query head of one token (the heads of a group lie side by side: they share keys); each warp has 16 of them.
+// is one query head of one token (the heads of a group lie side by side: they share keys); each warp has 16 of them. One
+// more warp brings the tiles through the bulk copy engine, so that no warp waits for another; where that cannot be (as in
+// attention_decode.cu) the warps copy them together.
 #include <algorithm>
 
 #include "base/check.h"
@@ -8,18 +10,20 @@
 namespace tutti::cuda {
 namespace {
 
-constexpr int kStages = 2;
-
 template <int kDim>
 constexpr int kWarps = kDim <= 128 ? 8 : 4;
 template <int kDim>
 constexpr int kRows = kWarps<kDim> * 16;
+template <int kDim, bool kBulk>
+constexpr int kStages = kBulk && kDim <= 128 ? 3 : 2;
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kBulk>
 struct PrefillShared {
+  using Tile = TileLayout<kDim, kBulk>;
   T q[kRows<kDim> * kTileStride<kDim>];
-  T keys[kStages][kTileTokens * kTileStride<kDim>];
-  T values[kStages][kTileTokens * kTileStride<kDim>];
+  alignas(128) T keys[kStages<kDim, kBulk>][Tile::kElements];
+  T values[kStages<kDim, kBulk>][Tile::kElements];
+  TileRing<kStages<kDim, kBulk>, kWarps<kDim>> ring;
 };
 
 // Tiles of all sequences in one line: those of sequence s start at query_start[s] * group / rows + s, which leaves room
@@ -34,16 +38,19 @@ __device__ int sequence_of(const AttentionArgs& a, int tile, int rows) {
   return low;
 }
 
-template <typename T, typename KV, int kDim>
-__global__ void __launch_bounds__(kWarps<kDim> * 32) prefill_kernel(const AttentionArgs a) {
+template <typename T, typename KV, int kDim, bool kBulk>
+__global__ void __launch_bounds__(kWarps<kDim> * 32 + (kBulk ? 32 : 0)) prefill_kernel(const AttentionArgs a) {
   constexpr int kThreads = kWarps<kDim> * 32, kUnits = kDim / 8;
   extern __shared__ __align__(128) uint8_t raw[];
-  auto& shared = *reinterpret_cast<PrefillShared<T, kDim>*>(raw);
+  auto& shared = *reinterpret_cast<PrefillShared<T, kDim, kBulk>*>(raw);
+  using Tile = TileLayout<kDim, kBulk>;
   let_next_start();
-  wait_for_previous();
   const int seq = sequence_of(a, blockIdx.x, kRows<kDim>);
   const int token_begin = a.query_start[seq], query_len = a.query_start[seq + 1] - token_begin;
-  if (query_len <= 1) return;  // decode's, or empty
+  if (query_len <= 1) {  // decode's, or empty
+    wait_for_previous();  // as in attention_decode.cu
+    return;
+  }
   const int tile_in_seq = blockIdx.x - (token_begin * a.group / kRows<kDim> + seq);
   // The last tiles see most keys: they start first.
   const int row_tiles = (query_len * a.group + kRows<kDim> - 1) / kRows<kDim>;
@@ -53,6 +60,20 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32) prefill_kernel(const Attent
   const int kv_head = blockIdx.y;
   const int length = a.seq_lens[seq], context = length - query_len;
   const int32_t* table = a.block_table + seq * a.table_stride;
+
+  const int first_position = context + row_begin / a.group, last_position = context + (row_end - 1) / a.group;
+  const int first_seen = a.window > 0 ? max(0, first_position - a.window + 1) : 0;
+  const int begin = first_seen / kTileTokens, end = last_position / kTileTokens + 1;
+  if constexpr (kBulk) {
+    if (threadIdx.x == 0) shared.ring.init();
+    shared.ring.clear_tail(shared.values, a.head_dim, begin, end, length);
+    __syncthreads();
+    if (threadIdx.x >= kThreads) {
+      shared.ring.produce(shared.keys, shared.values, a, table, kv_head, begin, end, length, context);
+      return;
+    }
+  }
+  wait_for_previous();
 
   // Row r: token r / group, head kv_head * group + r % group.
   const auto offset = [&](int row, int64_t stride) {
@@ -64,16 +85,12 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32) prefill_kernel(const Attent
     const bool valid = row < row_end && dim < a.head_dim;
     copy16_async(shared.q + i / kUnits * kTileStride<kDim> + dim, valid ? q + offset(row, a.q_stride) + dim : q, valid);
   }
-
-  const int first_position = context + row_begin / a.group, last_position = context + (row_end - 1) / a.group;
-  const int first_seen = a.window > 0 ? max(0, first_position - a.window + 1) : 0;
-  const int begin = first_seen / kTileTokens, end = last_position / kTileTokens + 1;
   const auto copy = [&](int tile) {
-    const int stage = (tile - begin) % kStages;
+    const int stage = (tile - begin) % 2;
     copy_tile<T, KV, kDim, kThreads>(shared.keys[stage], shared.values[stage], a, table, kv_head, tile * kTileTokens, length);
     commit_copies();
   };
-  copy(begin);
+  if constexpr (!kBulk) copy(begin);
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
   const auto visible_to = [&](int row) {
@@ -85,21 +102,32 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32) prefill_kernel(const Attent
   const Visible warp_first = visible_to(row_begin + warp * 16), warp_last = visible_to(row_begin + warp * 16 + 15);
   RowState<kDim> state;
   state.clear();
+  if constexpr (kBulk) {
+    commit_copies();
+    wait_copies<0>();
+    named_barrier(1, kThreads);  // the queries are there
+  }
   for (int tile = begin; tile < end; ++tile) {
-    if (tile + 1 < end) {
-      copy(tile + 1);
-      wait_copies<1>();
+    const int index = tile - begin, stage = index % kStages<kDim, kBulk>;
+    if constexpr (kBulk) {
+      shared.ring.wait_full(index);
     } else {
-      wait_copies<0>();
+      if (tile + 1 < end) {
+        copy(tile + 1);
+        wait_copies<1>();
+      } else {
+        wait_copies<0>();
+      }
+      __syncthreads();
     }
-    __syncthreads();
-    const int stage = (tile - begin) % kStages, first = tile * kTileTokens, last = first + kTileTokens - 1;
+    const int first = tile * kTileTokens, last = first + kTileTokens - 1;
     if (first <= warp_last.last && last >= warp_first.first) {
       const bool masked = last > warp_first.last || first < warp_last.first;
-      attend<T, kDim, kTileTokens>(state, shared.q + warp * 16 * kTileStride<kDim>, shared.keys[stage], shared.values[stage], a, first,
-                                   visible, masked);
+      attend<T, kDim, kTileTokens, Tile>(state, shared.q + warp * 16 * kTileStride<kDim>, shared.keys[stage], shared.values[stage], 0, a,
+                                         first, visible, masked);
     }
-    __syncthreads();
+    if constexpr (kBulk) shared.ring.release(index);
+    else __syncthreads();
   }
   state.finish();
   T* out = static_cast<T*>(a.out);
@@ -123,8 +151,15 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32) prefill_kernel(const Attent
 void attention_prefill(const Context& ctx, const AttentionArgs& args, int64_t num_tokens, int dim, DType activations, DType cache) {
   by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
     const int64_t tiles = num_tokens * args.group / kRows<kDim> + args.num_seqs;
-    launch(ctx, prefill_kernel<T, KV, kDim>, dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(args.num_kv_heads)),
-           dim3(kWarps<kDim> * 32), sizeof(PrefillShared<T, kDim>), args);
+    const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(args.num_kv_heads));
+    const auto go = [&]<bool kBulk>() {
+      launch(ctx, prefill_kernel<T, KV, kDim, kBulk>, grid, dim3(kWarps<kDim> * 32 + (kBulk ? 32 : 0)),
+             sizeof(PrefillShared<T, kDim, kBulk>), args);
+    };
+    if constexpr (sizeof(KV) == 2 && kDim % 64 == 0) {
+      if (takes_bulk(ctx, args, kDim)) return go.template operator()<true>();
+    }
+    go.template operator()<false>();
   });
 }
 

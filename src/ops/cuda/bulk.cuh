@@ -75,6 +75,14 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
 #endif
 }
 
+__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, Barrier* barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+#endif
+}
+
 // A box of a two-dimensional tensor, first element (column, row).
 __device__ __forceinline__ void tensor_copy(void* to, const CUtensorMap* map, int column, int row, Barrier* barrier) {
 #if __CUDA_ARCH__ >= 900
@@ -94,6 +102,15 @@ __device__ __forceinline__ void tensor_copy(void* to, const CUtensorMap* map, in
       : "memory");
 #endif
 }
+
+// The next stage of a ring, and the parity of its use.
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void advance(int stages) {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
 
 // A barrier among `threads` threads of a block, whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads) {

@@ -3,7 +3,8 @@
 // on the matrix units (16 rows x 8 tokens an instruction). The ring is filled before the previous kernel's results are
 // waited for, so that the memory stays busy between kernels.
 //
-//   ring stage: 8 boxes of 16 rows x 128 bytes, swizzled by the copy engine; a warp takes one box
+//   ring stage: 8 boxes of 16 rows x 128 bytes, swizzled by the copy engine; a warp takes one box. A gated product has a
+//               stage of the gate's rows, then one of the up projection's
 //   slices:     k may be cut over several blocks; the last one to arrive adds the parts, always in the same order
 //
 // An instruction wants elements {2m, 2m + 1, 2m + 8, 2m + 9} of k from member m of a lane group. A sum over k has any
@@ -25,10 +26,12 @@ constexpr int kThreads = kConsumers + 32;
 constexpr int kBoxBytes = 128;                   // of a row
 constexpr int kPieceBytes = kWarps * kBoxBytes;  // of a row, in a stage
 constexpr int kPad = 64;                         // keeps the tokens' rows in different banks
-constexpr int kStages = 5;
+constexpr int kMaxStages = 8;
 constexpr int kStageBytes = kRows * kPieceBytes;
-constexpr int kSums = kRows * static_cast<int>(kSmallTokens);  // of a tile
+constexpr int kSums = kRows * static_cast<int>(kSmallTokens);  // of a tile and half
 
+constexpr int kMinStages = 4;
+constexpr size_t kReserved = 1024;  // shared memory that each block costs beside its own
 constexpr double kJoinCost = 5.0;  // of adding slices: in pieces of a tile, measured on an H200
 
 struct SmallParams {
@@ -45,33 +48,29 @@ struct SmallParams {
   int tiles;
   int slices;
   int pieces;  // of a row in one slice
-  float* partial;      // [tiles, slices, kSums]
+  int stages;  // of the ring
+  float* partial;      // [tiles, slices, halves, kSums]
   unsigned* arrivals;  // [tiles]
 };
 
 struct alignas(1024) SharedHead {  // the ring behind it starts where a swizzle pattern does
-  Barrier full[kStages];
-  Barrier empty[kStages];
+  Barrier full[kMaxStages];
+  Barrier empty[kMaxStages];
   unsigned last;
-  alignas(16) float sums[2][kWarps][4][32];
+  alignas(16) float sums[2][kWarps][8][32];
 };
 
 int x_row_stride(int pieces) { return pieces * kPieceBytes + kPad; }
 
 __device__ __forceinline__ uint4 load_shared(const uint8_t* p) { return *reinterpret_cast<const uint4*>(p); }
 
-// Feature of a lane group's first (`below` = 0) and second row. Neighbouring groups take rows 4 apart: their 16 bytes then
-// lie in different banks. A gated tile has eight rows of the gate and the eight of the same features of the up projection.
+// A gated product has two halves: the gate's rows, and as many of the up projection.
 template <bool kGated>
-__device__ __forceinline__ int weight_row(int tile, int group, int below, int rows) {
-  const int in_box = group / 2 + group % 2 * 4;
-  if (!kGated) {
-    const int row = tile * kRows + below * 8 + in_box;
-    return row < rows ? row : -1;
-  }
-  const int feature = tile * (kRows / 2) + in_box, half = rows / 2;
-  return feature < half ? feature + below * half : -1;
-}
+constexpr int kHalves = kGated ? 2 : 1;
+
+// Where in a box the row of a lane group lies, and eight further down its second one. Neighbouring groups take rows 4
+// apart: their 16 bytes then lie in different banks.
+__device__ __forceinline__ int row_in_box(int group) { return group / 2 + group % 2 * 4; }
 
 template <bool kGated>
 __device__ void produce(const SmallParams& p, const CUtensorMap* map, SharedHead* head, uint8_t* ring, int slice, int first_tile,
@@ -79,21 +78,17 @@ __device__ void produce(const SmallParams& p, const CUtensorMap* map, SharedHead
   const uint64_t policy = evict_first();
   const int all_pieces = (p.row_bytes + kPieceBytes - 1) / kPieceBytes;
   const int begin = slice * p.pieces, end = min(begin + p.pieces, all_pieces);
-  uint32_t count = 0;
+  RingPosition at;
   for (int tile = first_tile; tile < p.tiles; tile += tile_step) {
-    for (int piece = begin; piece < end; ++piece, ++count) {
-      const int stage = count % kStages;
-      wait_phase(&head->empty[stage], (count / kStages + 1) % 2);
+    for (int piece = begin; piece < end; ++piece) {
       const int boxes = min(kWarps, (p.row_bytes - piece * kPieceBytes + kBoxBytes - 1) / kBoxBytes);
-      arrive_expect(&head->full[stage], static_cast<uint32_t>(boxes * kRows * kBoxBytes));
-      uint8_t* to = ring + stage * kStageBytes;
-      for (int box = 0; box < boxes; ++box, to += kRows * kBoxBytes) {
-        const int column = piece * kPieceBytes + box * kBoxBytes;
-        if (kGated) {
-          tensor_copy(to, map, column, tile * 8, &head->full[stage], policy);
-          tensor_copy(to + 8 * kBoxBytes, map, column, p.rows / 2 + tile * 8, &head->full[stage], policy);
-        } else {
-          tensor_copy(to, map, column, tile * kRows, &head->full[stage], policy);
+      for (int half = 0; half < kHalves<kGated>; ++half, at.advance(p.stages)) {
+        wait_phase(&head->empty[at.stage], at.parity ^ 1);
+        arrive_expect(&head->full[at.stage], static_cast<uint32_t>(boxes * kRows * kBoxBytes));
+        uint8_t* to = ring + at.stage * kStageBytes;
+        for (int box = 0; box < boxes; ++box, to += kRows * kBoxBytes) {
+          tensor_copy(to, map, piece * kPieceBytes + box * kBoxBytes, half * (p.rows / 2) + tile * kRows, &head->full[at.stage],
+                      policy);
         }
       }
     }
@@ -113,43 +108,51 @@ __device__ void stage_tokens(const SmallParams& p, uint8_t* xs, int x_stride, in
   named_barrier(1, kConsumers);
 }
 
-// This warp's share of a tile's sums.
-template <typename T>
+// This warp's share of a tile's sums, by half.
+template <typename T, bool kGated>
 __device__ __forceinline__ void multiply(const SmallParams& p, SharedHead* head, const uint8_t* ring, const uint8_t* xs, int x_stride,
-                                         int slice, uint32_t& count, float (&acc)[2][4]) {
+                                         int slice, RingPosition& next, float (&acc)[kHalves<kGated>][2][4]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
+  const int in_box = row_in_box(group);
   const int all_pieces = (p.row_bytes + kPieceBytes - 1) / kPieceBytes;
   const int begin = slice * p.pieces, end = min(begin + p.pieces, all_pieces);
-  const bool has_token = group < p.tokens;
-  const int in_box = group / 2 + group % 2 * 4;  // as in weight_row()
-  for (int piece = begin; piece < end; ++piece, ++count) {
-    const int stage = count % kStages;
-    wait_phase(&head->full[stage], count / kStages % 2);
-    if (piece * kPieceBytes + warp * kBoxBytes < p.row_bytes) {
-      const uint8_t* box = ring + stage * kStageBytes + warp * (kRows * kBoxBytes) + in_box * kBoxBytes;
-      const uint8_t* token = xs + group * x_stride + (piece - begin) * kPieceBytes + warp * kBoxBytes;
+  for (int piece = begin; piece < end; ++piece) {
+    const int column = piece * kPieceBytes + warp * kBoxBytes;
+    const uint8_t* token = xs + group * x_stride + (piece - begin) * kPieceBytes + warp * kBoxBytes;
+    uint4 x[2];
 #pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const int unit = step * 4 + member;
-        const uint4 upper = load_shared(box + (unit ^ in_box) * 16);
-        const uint4 lower = load_shared(box + 8 * kBoxBytes + (unit ^ in_box) * 16);
-        // Beyond a row's end the copy engine gave zeros; the tokens' bytes there were never written.
-        const bool inside = has_token && piece * kPieceBytes + warp * kBoxBytes + unit * 16 < p.row_bytes;
-        const uint4 x = inside ? load_shared(token + unit * 16) : make_uint4(0, 0, 0, 0);
-        mma<T>(acc[step], upper.x, lower.x, upper.y, lower.y, x.x, x.y);
-        mma<T>(acc[step], upper.z, lower.z, upper.w, lower.w, x.z, x.w);
-      }
+    for (int step = 0; step < 2; ++step) {
+      // Beyond a row's end the copy engine gives zeros; the tokens' bytes there were never written.
+      const int at = (step * 4 + member) * 16;
+      x[step] = group < p.tokens && column + at < p.row_bytes ? load_shared(token + at) : make_uint4(0, 0, 0, 0);
     }
-    __syncwarp();
-    if (lane == 0) arrive(&head->empty[stage]);
+#pragma unroll
+    for (int half = 0; half < kHalves<kGated>; ++half, next.advance(p.stages)) {
+      wait_phase(&head->full[next.stage], next.parity);
+      if (column < p.row_bytes) {
+        const uint8_t* box = ring + next.stage * kStageBytes + warp * (kRows * kBoxBytes) + in_box * kBoxBytes;
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+          const int at = ((step * 4 + member) ^ in_box) * 16;
+          const uint4 upper = load_shared(box + at), lower = load_shared(box + 8 * kBoxBytes + at);
+          mma<T>(acc[half][step], upper.x, lower.x, upper.y, lower.y, x[step].x, x[step].y);
+          mma<T>(acc[half][step], upper.z, lower.z, upper.w, lower.w, x[step].z, x[step].w);
+        }
+      }
+      __syncwarp();
+      if (lane == 0) arrive(&head->empty[next.stage]);
+    }
   }
 }
 
-// Adds the slices' sums of a tile. True in the block that arrived last, with the whole sums in `upper` and `lower`.
-__device__ bool join_slices(const SmallParams& p, SharedHead* head, int tile, int slice, float& upper, float& lower) {
-  float2* mine = reinterpret_cast<float2*>(p.partial + static_cast<int64_t>(tile) * p.slices * kSums) + threadIdx.x;
-  if (threadIdx.x < kSums / 2) {
-    mine[slice * (kSums / 2)] = make_float2(upper, lower);
+// Adds the slices' sums of a tile, `kSums` threads with one sum of each half. True in the block that arrived last, which
+// then has the whole sums.
+template <bool kGated>
+__device__ bool join_slices(const SmallParams& p, SharedHead* head, int tile, int slice, float (&sum)[kHalves<kGated>]) {
+  float* mine = p.partial + static_cast<int64_t>(tile) * p.slices * kHalves<kGated> * kSums + threadIdx.x;
+  if (threadIdx.x < kSums) {
+#pragma unroll
+    for (int half = 0; half < kHalves<kGated>; ++half) mine[(slice * kHalves<kGated> + half) * kSums] = sum[half];
     __threadfence();
   }
   named_barrier(1, kConsumers);
@@ -160,34 +163,29 @@ __device__ bool join_slices(const SmallParams& p, SharedHead* head, int tile, in
   }
   named_barrier(1, kConsumers);
   if (!head->last) return false;
-  if (threadIdx.x < kSums / 2) {
-    upper = lower = 0;
-    for (int s = 0; s < p.slices; ++s) {
-      const float2 part = __ldcg(mine + s * (kSums / 2));
-      upper += part.x;
-      lower += part.y;
+  if (threadIdx.x < kSums) {
+#pragma unroll
+    for (int half = 0; half < kHalves<kGated>; ++half) {
+      sum[half] = 0;
+      for (int s = 0; s < p.slices; ++s) sum[half] += __ldcg(mine + (s * kHalves<kGated> + half) * kSums);
     }
   }
   return true;
 }
 
 template <typename Out, bool kGated>
-__device__ void write_tile(const SmallParams& p, int tile, float upper, float lower) {
-  const int lane = threadIdx.x % 32, group = lane / 4, token = 2 * (lane % 4) + threadIdx.x / 32;
-  if (token >= p.tokens) return;
-  Out* out = static_cast<Out*>(p.out) + token * p.out_stride;
-  const int row = weight_row<kGated>(tile, group, 0, p.rows), row_below = weight_row<kGated>(tile, group, 1, p.rows);
-  const float x_scale = p.x_scales == nullptr ? 1.0f : p.x_scales[token];
-  const auto finish = [&](float sum, int at) {
-    if (p.w_scales != nullptr) sum *= p.w_scales[at] * x_scale;
-    return p.bias == nullptr ? sum : sum + p.bias[at];
+__device__ void write_tile(const SmallParams& p, int tile, const float (&sum)[kHalves<kGated>]) {
+  const int lane = threadIdx.x % 32, which = threadIdx.x / 32;  // as in the matrix instruction's result
+  const int token = 2 * (lane % 4) + which % 2, feature = tile * kRows + which / 2 * 8 + row_in_box(lane / 4);
+  const int features = p.rows / kHalves<kGated>;
+  if (token >= p.tokens || feature >= features) return;
+  const auto finish = [&](float value, int row) {
+    if (p.w_scales != nullptr) value *= p.w_scales[row] * p.x_scales[token];
+    return p.bias == nullptr ? value : value + p.bias[row];
   };
-  if (kGated) {
-    if (row >= 0) out[row] = from_float<Out>(silu(finish(upper, row)) * finish(lower, row_below));
-  } else {
-    if (row >= 0) out[row] = from_float<Out>(finish(upper, row));
-    if (row_below >= 0) out[row_below] = from_float<Out>(finish(lower, row_below));
-  }
+  float value = finish(sum[0], feature);
+  if constexpr (kGated) value = silu(value) * finish(sum[1], features + feature);
+  static_cast<Out*>(p.out)[token * p.out_stride + feature] = from_float<Out>(value);
 }
 
 template <typename T, typename Out, bool kGated>
@@ -195,9 +193,9 @@ __global__ void __launch_bounds__(kThreads) small_kernel(const SmallParams p, co
   extern __shared__ __align__(1024) uint8_t shared[];
   auto* head = reinterpret_cast<SharedHead*>(shared);
   uint8_t* ring = shared + sizeof(SharedHead);
-  uint8_t* xs = ring + kStages * kStageBytes;
+  uint8_t* xs = ring + p.stages * kStageBytes;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kStages; ++s) {
+    for (int s = 0; s < p.stages; ++s) {
       init_barrier(&head->full[s], 1);
       init_barrier(&head->empty[s], kWarps);
     }
@@ -214,49 +212,61 @@ __global__ void __launch_bounds__(kThreads) small_kernel(const SmallParams p, co
   const int x_stride = p.pieces * kPieceBytes + kPad;
   stage_tokens(p, xs, x_stride, slice);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  uint32_t count = 0;
+  RingPosition next;
   int buffer = 0;
   for (int tile = first_tile; tile < p.tiles; tile += tile_step, buffer ^= 1) {
-    float acc[2][4] = {};
-    multiply<T>(p, head, ring, xs, x_stride, slice, count, acc);
+    float acc[kHalves<kGated>][2][4] = {};
+    multiply<T, kGated>(p, head, ring, xs, x_stride, slice, next, acc);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) head->sums[buffer][warp][i][lane] = acc[0][i] + acc[1][i];
+    for (int i = 0; i < 4 * kHalves<kGated>; ++i) head->sums[buffer][warp][i][lane] = acc[i / 4][0][i % 4] + acc[i / 4][1][i % 4];
     named_barrier(1, kConsumers);  // two buffers: the other one was read before this point
-    float upper = 0, lower = 0;
-    if (warp < 2) {
+    float sum[kHalves<kGated>] = {};
+    if (threadIdx.x < kSums) {
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
-        upper += head->sums[buffer][w][warp][lane];
-        lower += head->sums[buffer][w][2 + warp][lane];
+#pragma unroll
+        for (int half = 0; half < kHalves<kGated>; ++half) sum[half] += head->sums[buffer][w][half * 4 + warp][lane];
       }
     }
-    if (p.slices > 1 && !join_slices(p, head, tile, slice, upper, lower)) continue;
-    if (warp < 2) write_tile<Out, kGated>(p, tile, upper, lower);
+    if (p.slices > 1 && !join_slices<kGated>(p, head, tile, slice, sum)) continue;
+    if (threadIdx.x < kSums) write_tile<Out, kGated>(p, tile, sum);
   }
 }
 
-size_t shared_bytes(int64_t tokens, int pieces) {
-  return sizeof(SharedHead) + kStages * kStageBytes + static_cast<size_t>(tokens) * static_cast<size_t>(x_row_stride(pieces));
+size_t shared_bytes(int64_t tokens, int pieces, int stages) {
+  return sizeof(SharedHead) + static_cast<size_t>(stages) * kStageBytes +
+         static_cast<size_t>(tokens) * static_cast<size_t>(x_row_stride(pieces));
 }
 
-// How a product is spread: into as many slices of k as the tokens' part needs to fit, or as leave few blocks idle.
+// How a product is spread: into as many slices of k as the tokens' part needs to fit, or as leave few blocks idle. Two
+// blocks a multiprocessor even out their ends, where the tokens leave room for two rings.
 struct Plan {
   int slices = 1;
   int pieces = 0;
+  int stages = 0;
+  int blocks = 0;
 };
 
 Plan plan(const Context& ctx, const LinearCall& call, int tiles, int all_pieces) {
+  const size_t limit = ctx.cuda->shared_memory();
   Plan best;
   double best_cost = 0;
   for (int slices = 1; slices <= std::min(all_pieces, 16); ++slices) {
     const int pieces = (all_pieces + slices - 1) / slices;
-    if (shared_bytes(call.num_tokens, pieces) > ctx.cuda->shared_memory()) continue;
+    if (shared_bytes(call.num_tokens, pieces, kMinStages) > limit) continue;
     const int used = (all_pieces + pieces - 1) / pieces;  // slices that have something to do
     const int columns = std::max(1, ctx.cuda->num_sms() / used);
     const int rounds = (tiles + columns - 1) / columns;
     const double cost = rounds * (pieces + (used > 1 ? kJoinCost : 0.0));
-    if (best.pieces == 0 || cost < best_cost) best = {used, pieces}, best_cost = cost;
+    if (best.pieces == 0 || cost < best_cost) best = {used, pieces, kMinStages, 1}, best_cost = cost;
   }
+  if (best.pieces == 0) return best;
+  if (shared_bytes(call.num_tokens, best.pieces, kMinStages) + kReserved <= (limit + kReserved) / 2) {
+    best.blocks = 2;
+  } else {
+    while (best.stages < kMaxStages && shared_bytes(call.num_tokens, best.pieces, best.stages + 1) <= limit) ++best.stages;
+  }
+  best.blocks = std::max(1, std::min(tiles, best.blocks * ctx.cuda->num_sms() / best.slices)) * best.slices;
   return best;
 }
 
@@ -288,19 +298,20 @@ void linear_small(const Context& ctx, const LinearCall& call) {
   p.x_scales = call.x_scales;
   p.out = call.out;
   p.out_stride = call.out_stride;
-  p.tiles = call.gated ? (p.rows / 2 + 7) / 8 : (p.rows + kRows - 1) / kRows;
+  const int halves = call.gated ? 2 : 1;
+  p.tiles = (p.rows / halves + kRows - 1) / kRows;
   const Plan how = plan(ctx, call, p.tiles, (p.row_bytes + kPieceBytes - 1) / kPieceBytes);
   CHECK_GE(how.pieces, 1);
   p.slices = how.slices;
   p.pieces = how.pieces;
+  p.stages = how.stages;
   p.arrivals = ctx.cuda->counters();
   const Scratch scratch(ctx);
-  if (p.slices > 1) p.partial = scratch.floats(static_cast<int64_t>(p.tiles) * p.slices * kSums);
+  if (p.slices > 1) p.partial = scratch.floats(static_cast<int64_t>(p.tiles) * p.slices * halves * kSums);
   if (p.slices > 1) CHECK_LE(p.tiles, CudaContext::kCounters);
-  const int columns = std::max(1, std::min(p.tiles, ctx.cuda->num_sms() / p.slices));
-  const auto grid = static_cast<unsigned>(columns * p.slices);
-  const size_t bytes = shared_bytes(p.tokens, p.pieces);
-  const CUtensorMap map = ctx.cuda->tensor_map(call.w, DType::kU8, call.rows, p.row_bytes, p.row_bytes, call.gated ? kRows / 2 : kRows);
+  const auto grid = static_cast<unsigned>(how.blocks);
+  const size_t bytes = shared_bytes(p.tokens, p.pieces, p.stages);
+  const CUtensorMap map = ctx.cuda->tensor_map(call.w, DType::kU8, call.rows, p.row_bytes, p.row_bytes, kRows);
   const auto go = [&](auto type) {
     using T = typename decltype(type)::type;
     if (call.out_type == DType::kF32) launch_small<T, float>(ctx, p, map, call.gated, grid, bytes);

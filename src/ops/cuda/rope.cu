@@ -1,4 +1,5 @@
 // Rotary embedding and writes to the paged cache, one by one and in one pass.
+#include "ops/cuda/attention.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/dispatch.h"
 #include "ops/cuda/kernels.h"
@@ -22,14 +23,25 @@ Heads<T> heads_of(const Tensor& x) {
   return {x.data_as<T>(), x.stride(0), static_cast<int>(x.size(1))};
 }
 
+// One head's key or value in the cache, whose units of 8 elements are dealt by `key` (attention.h).
+template <typename KV>
+struct CacheRow {
+  KV* data = nullptr;
+  int key = 0;
+  __device__ KV* operator+(int dim) const { return data + ((dim / 8 ^ key) * 8 + dim % 8); }
+};
+
 // Where a token's key or value lies: [num_blocks, num_kv_heads, block_size, head_dim].
 template <typename KV>
 struct Cache {
   KV* keys = nullptr;
   KV* values = nullptr;
   int block_size = 0;
-  __device__ int64_t at(int64_t slot, int head, int num_kv_heads, int head_dim) const {
-    return ((slot / block_size * num_kv_heads + head) * block_size + slot % block_size) * head_dim;
+  bool swizzled = false;
+  __device__ CacheRow<KV> row(KV* data, int64_t slot, int head, int num_kv_heads, int head_dim) const {
+    const int64_t block = slot / block_size;
+    const int offset = static_cast<int>(slot % block_size);
+    return {data + ((block * num_kv_heads + head) * block_size + offset) * head_dim, swizzled ? offset % 8 : 0};
   }
 };
 
@@ -42,7 +54,7 @@ struct Angles {
 
 // Rotates pairs [pair, pair + kVec) of a head; `copy`, unless null, gets the result too.
 template <int kVec, typename T, typename KV>
-__device__ void rotate(T* head, const float* cos_sin, int half, int pair, bool interleaved, KV* copy) {
+__device__ void rotate(T* head, const float* cos_sin, int half, int pair, bool interleaved, CacheRow<KV> copy) {
   float cos[kVec], sin[kVec], a[kVec], b[kVec];
   load(cos_sin + pair, cos);
   load(cos_sin + half + pair, sin);
@@ -61,19 +73,23 @@ __device__ void rotate(T* head, const float* cos_sin, int half, int pair, bool i
     b[i] = b[i] * cos[i] + a[i] * sin[i];
     a[i] = turned;
   }
-  const auto put = [&](auto* to) {
+  const auto put = [&](auto to) {
     if (interleaved) {
-      float both[2 * kVec];
+      float low[kVec], high[kVec];  // of the 2 * kVec neighbours; units of 8 are stored one by one
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) both[2 * i] = a[i], both[2 * i + 1] = b[i];
-      store(to + 2 * pair, both);
+      for (int i = 0; i < kVec; ++i) {
+        (2 * i < kVec ? low[2 * i % kVec] : high[2 * i % kVec]) = a[i];
+        (2 * i + 1 < kVec ? low[(2 * i + 1) % kVec] : high[(2 * i + 1) % kVec]) = b[i];
+      }
+      store(to + 2 * pair, low);
+      store(to + (2 * pair + kVec), high);
     } else {
       store(to + pair, a);
-      store(to + half + pair, b);
+      store(to + (half + pair), b);
     }
   };
   put(head);
-  if (copy != nullptr) put(copy);
+  if (copy.data != nullptr) put(copy);
 }
 
 template <int kVec, typename T, typename KV>
@@ -93,7 +109,7 @@ __global__ void rope_kernel(Heads<T> x, Angles angles, int64_t items, int head_d
   const int64_t token = i / (steps * x.count);
   const int head = static_cast<int>(i / steps % x.count), pair = static_cast<int>(i % steps) * kVec;
   const float* row = angles.cos_sin + static_cast<int64_t>(angles.positions[token]) * 2 * angles.half;
-  rotate<kVec>(x.at(token, head, head_dim), row, angles.half, pair, angles.interleaved, static_cast<T*>(nullptr));
+  rotate<kVec>(x.at(token, head, head_dim), row, angles.half, pair, angles.interleaved, CacheRow<T>{});
 }
 
 template <typename T, typename KV, int kVec>
@@ -106,9 +122,8 @@ __global__ void write_kv_kernel(Heads<T> k, Heads<T> v, Cache<KV> cache, const i
   const int64_t token = i / (steps * k.count), slot = slots[token];
   if (slot < 0) return;  // a padded row
   const int head = static_cast<int>(i / steps % k.count), dim = static_cast<int>(i % steps) * kVec;
-  const int64_t to = cache.at(slot, head, k.count, head_dim) + dim;
-  copy_to_cache<kVec>(k.at(token, head, head_dim) + dim, cache.keys + to);
-  copy_to_cache<kVec>(v.at(token, head, head_dim) + dim, cache.values + to);
+  copy_to_cache<kVec>(k.at(token, head, head_dim) + dim, cache.row(cache.keys, slot, head, k.count, head_dim) + dim);
+  copy_to_cache<kVec>(v.at(token, head, head_dim) + dim, cache.row(cache.values, slot, head, k.count, head_dim) + dim);
 }
 
 // The work of a token, by item: pairs of q's heads, pairs of k's, elements of k beyond the rotated ones, elements of v.
@@ -126,14 +141,14 @@ __global__ void rope_write_kv_kernel(Heads<T> q, Heads<T> k, Heads<T> v, Angles 
   const float* row = angles.cos_sin + static_cast<int64_t>(angles.positions[token]) * 2 * angles.half;
   if (item < of_q) {
     rotate<kVec>(q.at(token, item / turning, head_dim), row, angles.half, item % turning * kVec, angles.interleaved,
-                 static_cast<T*>(nullptr));
+                 CacheRow<T>{});
     return;
   }
   item -= of_q;
   const int64_t slot = slots[token];
   if (item < of_k) {
     const int head = item / turning;
-    KV* copy = slot < 0 ? nullptr : cache.keys + cache.at(slot, head, k.count, head_dim);
+    const CacheRow<KV> copy = slot < 0 ? CacheRow<KV>{} : cache.row(cache.keys, slot, head, k.count, head_dim);
     rotate<kVec>(k.at(token, head, head_dim), row, angles.half, item % turning * kVec, angles.interleaved, copy);
     return;
   }
@@ -141,12 +156,12 @@ __global__ void rope_write_kv_kernel(Heads<T> q, Heads<T> k, Heads<T> v, Angles 
   item -= of_k;
   if (item < of_rest) {
     const int head = item / still, dim = 2 * angles.half + item % still * kVec;
-    copy_to_cache<kVec>(k.at(token, head, head_dim) + dim, cache.keys + cache.at(slot, head, k.count, head_dim) + dim);
+    copy_to_cache<kVec>(k.at(token, head, head_dim) + dim, cache.row(cache.keys, slot, head, k.count, head_dim) + dim);
     return;
   }
   item -= of_rest;
   const int head = item / whole, dim = item % whole * kVec;
-  copy_to_cache<kVec>(v.at(token, head, head_dim) + dim, cache.values + cache.at(slot, head, k.count, head_dim) + dim);
+  copy_to_cache<kVec>(v.at(token, head, head_dim) + dim, cache.row(cache.values, slot, head, k.count, head_dim) + dim);
 }
 
 Angles angles_of(const Tensor& cos_sin, const Tensor& positions, RopeLayout layout) {
@@ -172,7 +187,7 @@ void by_cache(DType activations, DType cache, F&& f) {
 
 template <typename KV>
 Cache<KV> cache_of(const KVLayer& cache) {
-  return {cache.keys.data_as<KV>(), cache.values.data_as<KV>(), static_cast<int>(cache.block_size())};
+  return {cache.keys.data_as<KV>(), cache.values.data_as<KV>(), static_cast<int>(cache.block_size()), cache_is_swizzled(cache)};
 }
 
 }  // namespace
