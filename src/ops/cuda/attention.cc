@@ -13,7 +13,7 @@ namespace tutti::cuda {
 namespace {
 
 constexpr std::array kDims = {64, 96, 128, 192, 256};
-constexpr int kBlocksPerSM = 2;  // that decode wants at least
+constexpr int kBlocksPerSM = 2;  // that decode wants: as many as fit
 
 int padded_dim(int64_t head_dim) {
   for (int dim : kDims) {
@@ -24,7 +24,7 @@ int padded_dim(int64_t head_dim) {
 
 // Depends on the number of sequences, not on their lengths, so that a captured graph stays right as they grow.
 int choose_splits(const Context& ctx, int64_t blocks) {
-  return static_cast<int>(std::clamp<int64_t>((kBlocksPerSM * ctx.cuda->num_sms() + blocks - 1) / blocks, 1, kMaxSplits));
+  return static_cast<int>(std::clamp<int64_t>(kBlocksPerSM * ctx.cuda->num_sms() / blocks, 1, kMaxSplits));
 }
 
 }  // namespace

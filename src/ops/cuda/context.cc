@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "ops/cuda/cublas_lt.h"
+#include "ops/cuda/product_choice.h"
 #include "tensor/device_memory.h"
 
 namespace tutti {
@@ -28,7 +29,8 @@ CudaContext::CudaContext(Device device, DType activations) : activations_(activa
   shared_memory_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   counters_ = Tensor::zeros({kCounters}, DType::kI32, device);
-  cublas_lt_ = std::make_unique<cuda::CublasLt>(device, stream_);
+  product_choice_ = std::make_unique<cuda::ProductChoice>(device);
+  cublas_lt_ = std::make_unique<cuda::CublasLt>(device, stream_, product_choice_->flush());
   if (capability_ >= 90) {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found{};

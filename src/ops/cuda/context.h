@@ -16,6 +16,7 @@ namespace tutti {
 
 namespace cuda {
 class CublasLt;
+class ProductChoice;
 }
 
 class CudaContext {
@@ -31,6 +32,7 @@ class CudaContext {
   size_t shared_memory() const { return shared_memory_; }  // that one block may ask for
   DType activations() const { return activations_; }
   cuda::CublasLt& cublas_lt() const { return *cublas_lt_; }
+  cuda::ProductChoice& product_choice() const { return *product_choice_; }
 
   // Arrival counters that are zero between kernels: the block that arrives last sets its counter back.
   static constexpr int kCounters = 1 << 16;
@@ -47,6 +49,7 @@ class CudaContext {
   size_t shared_memory_ = 0;
   DType activations_;
   Tensor counters_;
+  std::unique_ptr<cuda::ProductChoice> product_choice_;
   std::unique_ptr<cuda::CublasLt> cublas_lt_;
   decltype(&cuTensorMapEncodeTiled) encode_tiled_ = nullptr;
 };

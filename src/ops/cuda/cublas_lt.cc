@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/cuda/product_choice.h"
 
 namespace tutti::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kCandidates = 8;
-constexpr int kTimedRuns = 5;
 
 void check_lt(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) throw DeviceError(std::string(what) + ": cuBLASLt status " + std::to_string(status));
@@ -117,8 +117,8 @@ struct CublasLt::Product {
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
 };
 
-CublasLt::CublasLt(Device device, cudaStream_t stream)
-    : api_(open()), stream_(stream), workspace_(Tensor::empty({static_cast<int64_t>(kWorkspaceBytes)}, DType::kU8, device)) {
+CublasLt::CublasLt(Device device, cudaStream_t stream, const Tensor& flush)
+    : api_(open()), stream_(stream), flush_(flush), workspace_(Tensor::empty({static_cast<int64_t>(kWorkspaceBytes)}, DType::kU8, device)) {
   check_lt(api_->create(&handle_), "cublasLtCreate");
   check_lt(api_->preference_create(&preference_), "cublasLtMatmulPreferenceCreate");
   const size_t most = kWorkspaceBytes;
@@ -137,26 +137,6 @@ cublasStatus_t CublasLt::run(const LinearCall& call, const Product& product, con
                       product.d, &algo, workspace_.data(), kWorkspaceBytes, stream_);
 }
 
-// Microseconds of the fastest run. The output is overwritten with the same result each time.
-double CublasLt::time(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo) {
-  cudaEvent_t begin = nullptr, end = nullptr;
-  check(cudaEventCreate(&begin), "cudaEventCreate");
-  check(cudaEventCreate(&end), "cudaEventCreate");
-  double best = 1e30;
-  for (int i = 0; i < kTimedRuns; ++i) {
-    check(cudaEventRecord(begin, stream_), "cudaEventRecord");
-    if (run(call, product, algo) != CUBLAS_STATUS_SUCCESS) break;  // offered, but refused: never the best
-    check(cudaEventRecord(end, stream_), "cudaEventRecord");
-    check(cudaEventSynchronize(end), "cudaEventSynchronize");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-    best = std::min(best, 1e3 * ms);
-  }
-  (void)cudaEventDestroy(begin);
-  (void)cudaEventDestroy(end);
-  return best;
-}
-
 const cublasLtMatmulAlgo_t& CublasLt::algorithm(const LinearCall& call, const Product& product) {
   const Key key{call.dtype,     call.out_type, call.rows, call.k, call.num_tokens, call.x_stride, call.out_stride,
                 call.w_scales != nullptr};
@@ -171,13 +151,14 @@ const cublasLtMatmulAlgo_t& CublasLt::algorithm(const LinearCall& call, const Pr
                       std::to_string(call.num_tokens) + ", " + std::to_string(call.k) + "] x [" + std::to_string(call.k) + ", " +
                       std::to_string(call.rows) + "] (status " + std::to_string(status) + ")");
   }
-  cudaStreamCaptureStatus capture{};
-  check(cudaStreamIsCapturing(stream_, &capture), "cudaStreamIsCapturing");
   int best = 0;
-  if (capture == cudaStreamCaptureStatusNone && count > 1) {
+  if (count > 1 && !is_capturing(stream_)) {
     double best_us = 1e30;
     for (int i = 0; i < count; ++i) {
-      const double us = time(call, product, offers[static_cast<size_t>(i)].algo);
+      // One that is offered but refused is never the best. The output is overwritten with the same result each time.
+      const double us = time_cold(stream_, flush_, [&] {
+        return run(call, product, offers[static_cast<size_t>(i)].algo) == CUBLAS_STATUS_SUCCESS;
+      });
       if (us < best_us) best_us = us, best = i;
     }
   }

@@ -17,7 +17,8 @@ namespace tutti::cuda {
 class CublasLt {
  public:
   // Throws ConfigError naming the package when the library is not there.
-  CublasLt(Device device, cudaStream_t stream);
+  // `flush`: memory larger than the L2, overwritten while algorithms are timed.
+  CublasLt(Device device, cudaStream_t stream, const Tensor& flush);
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
@@ -32,13 +33,13 @@ class CublasLt {
 
   static std::unique_ptr<Api> open();
   const cublasLtMatmulAlgo_t& algorithm(const LinearCall& call, const Product& product);
-  double time(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo);
   cublasStatus_t run(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo);
 
   std::unique_ptr<Api> api_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
   cudaStream_t stream_;
+  Tensor flush_;
   Tensor workspace_;
   std::map<Key, cublasLtMatmulAlgo_t> chosen_;
 };

@@ -58,4 +58,9 @@ constexpr int64_t kSmallTokens = 8;
 bool linear_small_can(const Context& ctx, const LinearCall& call);
 void linear_small(const Context& ctx, const LinearCall& call);
 
+// linear_tile.cu: at most kMaxTileTokens tokens, Hopper (its matrix instructions exist nowhere else).
+constexpr int64_t kMaxTileTokens = 64;
+bool linear_tile_can(const Context& ctx, const LinearCall& call);
+void linear_tile(const Context& ctx, const LinearCall& call);
+
 }  // namespace tutti::cuda

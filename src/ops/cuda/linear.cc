@@ -1,13 +1,14 @@
-// Weights of the CUDA backend, and which kernel a product takes: few tokens the one that streams weights, others
-// cuBLASLt. A packed weight is its pieces' rows one below the other, in one allocation.
+// Weights of the CUDA backend, and which kernel a product takes: one of those that stream weights, or cuBLASLt. A packed weight is its pieces' rows one below the other, in one allocation.
 //
 // FP8 weights: E4M3 rows, then (layout kRowScaled) one F32 scale for each row.
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "base/check.h"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/product_choice.h"
 #include "tensor/dequantize.h"
 #include "tensor/device_memory.h"
 #include "tensor/half.h"
@@ -16,6 +17,7 @@ namespace tutti::cuda {
 namespace {
 
 constexpr int kPlain = 0;
+constexpr int64_t kFewTokens = 2;  // up to which linear_small.cu always wins
 
 // Rows of any type as the activations' type.
 void convert_row(const Tensor& piece, int64_t row, DType to, std::vector<float>& values, uint16_t* out) {
@@ -69,6 +71,20 @@ LinearCall make_call(const Tensor& x, const PackedWeight& w, const Tensor& bias,
   return call;
 }
 
+// By the fastest kernel; `by_library` computes the same through cuBLASLt.
+void multiply(const Context& ctx, const LinearCall& call, const std::function<void()>& by_library) {
+  std::vector<ProductKernel> candidates;
+  if (linear_small_can(ctx, call)) candidates.push_back(ProductKernel::kSmall);
+  if (call.num_tokens > kFewTokens && linear_tile_can(ctx, call)) candidates.push_back(ProductKernel::kTile);
+  if (call.num_tokens > kFewTokens || candidates.empty()) candidates.push_back(ProductKernel::kLibrary);
+  const auto run = [&](ProductKernel kernel) {
+    if (kernel == ProductKernel::kSmall) linear_small(ctx, call);
+    else if (kernel == ProductKernel::kTile) linear_tile(ctx, call);
+    else by_library();
+  };
+  run(ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, run));
+}
+
 }  // namespace
 
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces) {
@@ -92,20 +108,22 @@ PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces) {
 void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
   if (out.numel() == 0) return;
   const LinearCall call = make_call(x, w, bias, out);
-  if (linear_small_can(ctx, call)) return linear_small(ctx, call);
-  ctx.cuda->cublas_lt().multiply(call);
-  if (bias.defined()) add_bias(ctx, bias, out);
+  multiply(ctx, call, [&] {
+    ctx.cuda->cublas_lt().multiply(call);
+    if (bias.defined()) add_bias(ctx, bias, out);
+  });
 }
 
 void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
   if (out.numel() == 0) return;
   LinearCall call = make_call(x, w, Tensor(), out);
   call.gated = true;
-  if (linear_small_can(ctx, call)) return linear_small(ctx, call);
-  const Scratch scratch(ctx);
-  const Tensor both = scratch.tensor({x.size(0), w.out_features}, x.dtype());
-  ctx.cuda->cublas_lt().multiply(make_call(x, w, Tensor(), both));
-  silu_mul(ctx, both, out);
+  multiply(ctx, call, [&] {
+    const Scratch scratch(ctx);
+    const Tensor both = scratch.tensor({x.size(0), w.out_features}, x.dtype());
+    ctx.cuda->cublas_lt().multiply(make_call(x, w, Tensor(), both));
+    silu_mul(ctx, both, out);
+  });
 }
 
 }  // namespace tutti::cuda
