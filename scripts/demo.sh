@@ -56,6 +56,11 @@ make_nodes() {
     say nodes "two processes on loopback (network namespaces need root)"
     return
   fi
+  if ! ip netns exec "$NODE1" true 2>/dev/null; then
+    ip netns del "$NODE1"
+    say nodes "two processes on loopback (this machine does not let root enter a network namespace)"
+    return
+  fi
   ON_NODE1=(ip netns exec "$NODE1") ON_NODE2=(ip netns exec "$NODE2")
   ip netns add "$NODE2"
   local id=$(($$ % 250))

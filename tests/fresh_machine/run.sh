@@ -36,18 +36,23 @@ cp -rL /etc/apt/. "$TARGET/etc/apt/"
 cp -L /etc/resolv.conf "$TARGET/etc/resolv.conf"
 cp -L /etc/hosts "$TARGET/etc/hosts"
 mkdir -p "$TARGET/etc/ssl/certs" "$TARGET/usr/share/keyrings"
-cp -L /etc/ssl/certs/ca-certificates.crt "$TARGET/etc/ssl/certs/"
+# The target's own ca-certificates package would write over this machine's bundle: it gets another name.
+cp -L /etc/ssl/certs/ca-certificates.crt "$TARGET/etc/ssl/host-certificates.crt"
 cp -rL /usr/share/keyrings/. "$TARGET/usr/share/keyrings/"
 [[ -f /etc/pip.conf ]] && cp -L /etc/pip.conf "$TARGET/etc/pip.conf"
+# `ip netns` wants / to be a mount point.
+mount --bind "$TARGET" "$TARGET"
+MOUNTS+=("$TARGET")
 bind proc /proc -t proc
 bind /sys /sys --rbind
 bind /dev /dev --rbind
 bind tmpfs /run -t tmpfs
+rm -rf "$TARGET/srv/tutti"
 mkdir -p "$TARGET/srv"
 git clone -q "file://$REPO" "$TARGET/srv/tutti"
 
 inside() { chroot "$TARGET" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  CI=true LC_ALL=C.UTF-8 bash -c "$1"; }
+  CI=true LC_ALL=C.UTF-8 PIP_CERT=/etc/ssl/host-certificates.crt bash -c "$1"; }
 
 start=$SECONDS
 inside 'cd /srv/tutti && scripts/demo.sh --once'
