@@ -34,8 +34,9 @@ ON_NODE1=() ON_NODE2=()
 cleanup() {
   trap - EXIT INT TERM
   local pid
-  for pid in $WORKER_PID $HEAD_PID; do kill -TERM "$pid" 2>/dev/null || true; done
-  for pid in $WORKER_PID $HEAD_PID; do
+  # The head first: a worker that leaves a serving head would be a loss.
+  for pid in $HEAD_PID $WORKER_PID; do
+    kill -TERM "$pid" 2>/dev/null || true
     for _ in {1..50}; do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     kill -KILL "$pid" 2>/dev/null || true
     wait "$pid" 2>/dev/null || true
