@@ -8,7 +8,7 @@ import unittest
 from cluster_harness import ClusterTest, children_of
 
 READY = "Application startup complete."
-NUM_TOKENS = 600
+NUM_TOKENS = 240
 
 
 class Recovery(ClusterTest):
@@ -21,7 +21,7 @@ class Recovery(ClusterTest):
     def disturbed(self, action):
         """The text of an answer in whose middle `action` runs."""
         events = []
-        for number, event in enumerate(self.stream(max_tokens=NUM_TOKENS, timeout=90)):
+        for number, event in enumerate(self.stream(max_tokens=NUM_TOKENS, timeout=240)):
             events.append(event)
             if number == 20:
                 action()
