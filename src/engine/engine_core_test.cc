@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -47,7 +48,11 @@ class EngineCoreTest : public testing::Test {
   }
 
   FakeExecutor executor_{ExecutorInfo{.num_kv_blocks = 100},
-                         [](RequestId id, int64_t i) { return id == 2 && i == 3 ? 9 : 50 + static_cast<int32_t>(i); }};
+                         [this](RequestId id, int64_t i) {
+                           if (id == 3 && i == 2) gate_.get_future().wait();
+                           return id == 2 && i == 3 ? 9 : 50 + static_cast<int32_t>(i);
+                         }};
+  std::promise<void> gate_;  // request 3 computes its third token when this opens
   std::unique_ptr<EngineCore> core_;
   std::thread thread_;
   std::mutex mutex_;
@@ -96,10 +101,10 @@ TEST_F(EngineCoreTest, DrainRefusesNewRequestsAndFinishesOldOnes) {
 
 TEST_F(EngineCoreTest, AbortEndsARequest) {
   start();
-  ASSERT_TRUE(core_->add_request(request(1, 900)));
-  core_->abort(1);
-  const TokenOutput end = wait_for(1);
-  EXPECT_TRUE(end.finish_reason == FinishReason::kAbort || end.finish_reason == FinishReason::kLength);
+  ASSERT_TRUE(core_->add_request(request(3, 900)));
+  core_->abort(3);
+  gate_.set_value();
+  EXPECT_EQ(wait_for(3).finish_reason, FinishReason::kAbort);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 """A model cut over two nodes gives the text of one rank, over the wire and nothing but the wire; a cut wire is noticed."""
+import os
 import pathlib
 import signal
 import sys
@@ -103,6 +104,7 @@ class TwoNodeTest(ClusterTest):
 
 if __name__ == "__main__":
     if not available():
-        print("two nodes need root, iproute2 and iptables: skipped")
-        sys.exit(77)
+        in_ci = os.environ.get("CI") == "true"
+        print("two nodes need root, iproute2 and iptables" + ("" if in_ci else ": skipped"))
+        sys.exit(1 if in_ci else 77)
     unittest.main(verbosity=2)

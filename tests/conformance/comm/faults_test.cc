@@ -267,7 +267,8 @@ bool shell(const std::string& command) {
 
 // Two network namespaces joined by a veth pair, one rank in each; then the cable is pulled.
 TEST(TcpFaults, CutLinkIsToldFromAStoppedProcess) {
-  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const bool in_ci = std::getenv("CI") != nullptr;  // there a test that cannot run fails
+  if (::geteuid() != 0 && !in_ci) GTEST_SKIP() << "network namespaces need root";
   CommOptions options;
   options.transport = TransportKind::kTcp;
   options.timeout = seconds(4);
@@ -293,7 +294,8 @@ TEST(TcpFaults, CutLinkIsToldFromAStoppedProcess) {
     wired = wired && in(r, fmt::format("ip addr add 10.77.0.{}/24 dev tt{}", r + 1, r)) &&
             in(r, fmt::format("ip link set tt{} up", r));
   }
-  if (!wired) GTEST_SKIP() << "no veth pairs on this machine";
+  if (!wired && !in_ci) GTEST_SKIP() << "no veth pairs on this machine";
+  ASSERT_TRUE(wired) << "no veth pairs on this machine";
   ranks.store().set("wired", "1");
   for (int r = 0; r < 2; ++r) ranks.wait_ready(r);
   ASSERT_TRUE(in(1, "ip link set tt1 down"));
