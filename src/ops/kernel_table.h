@@ -41,6 +41,9 @@ struct KernelTable {
   void (*paged_attention)(const Context&, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                           const ops::AttentionParams& params, const Tensor& out);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
+  void (*argmax)(const Context&, const Tensor& x, const Tensor& values, const Tensor& indices);
+  // GPU only.
+  PackedWeight (*pack_weight_fp8)(const Context&, std::span<const Tensor> pieces, std::span<const Tensor> scales) = nullptr;
   // CPU only: ranks on GPUs exchange partial sums, not activations.
   void (*encode_activations)(const Context&, const Tensor& x, const Tensor& codes) = nullptr;
   void (*decode_activations)(const Context&, const Tensor& codes, const Tensor& x) = nullptr;

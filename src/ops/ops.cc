@@ -65,6 +65,35 @@ PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces) {
   return table.pack_weight(ctx, pieces);
 }
 
+PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces, std::span<const Tensor> scales) {
+  CHECK(!pieces.empty());
+  const KernelTable& table = kernel_table(ctx);
+  require_kernel(table, Op::kLinear, DType::kF8E4M3);
+  CHECK(scales.empty() || scales.size() == pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Tensor& piece = pieces[i];
+    CHECK_EQ(piece.rank(), 2);
+    CHECK_EQ(piece.size(1), pieces[0].size(1));
+    CHECK(piece.device().is_cpu());
+    CHECK_EQ(piece.dtype() == DType::kF8E4M3, !scales.empty());
+    if (scales.empty()) continue;
+    CHECK_EQ(scales[i].rank(), 1);
+    CHECK(scales[i].dtype() == DType::kF32 && scales[i].device().is_cpu());
+    CHECK(scales[i].size(0) == 1 || scales[i].size(0) == piece.size(0));
+  }
+  return table.pack_weight_fp8(ctx, pieces, scales);
+}
+
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices) {
+  CHECK_EQ(x.rank(), 2);
+  CHECK_GE(x.size(1), 1);
+  CHECK(x.dtype() == DType::kF32 && values.dtype() == DType::kF32);
+  CHECK_EQ(values.rank(), 1);
+  CHECK_EQ(values.size(0), x.size(0));
+  check_indices(indices, x.size(0));
+  kernel_table(ctx).argmax(ctx, x, values, indices);
+}
+
 void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
   CHECK(table.defined());
   check_indices(ids, ids.size(0));

@@ -21,6 +21,12 @@ namespace tutti::ops {
 // type has no kernel.
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
 
+// The same with rows of FP8 (E4M3), each with a scale; linear() and gate_up_silu() then round activations to E4M3 too, with
+// a scale for each token. Either `scales` is empty and the pieces, of any wider type, are rounded here, or the pieces are
+// E4M3 and scales[i] is F32 [rows of piece i] or [1]. GPUs of compute capability 8.9 and later; throws ConfigError
+// elsewhere, or when a side of the whole weight is not a multiple of 16.
+PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces, std::span<const Tensor> scales);
+
 // out[t] = table[ids[t] - vocab_begin], zeros for ids outside [vocab_begin, vocab_begin + rows).
 // ids I32 [num_tokens], table [rows, hidden_size], out [num_tokens, hidden_size]
 void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
@@ -71,6 +77,10 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
 inline int64_t activation_code_bytes(int64_t k) { return k / 32 * 36; }
 void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes);
 void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x);
+
+// The largest element of each row and where it is, the first of equals; NaN is less than everything.
+// x F32 [n, columns], values F32 [n], indices I32 [n]
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
 
 // out[i] = x[rows[i]].  rows I32 [n], x [num_tokens, hidden_size], out [n, hidden_size]
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);

@@ -1,4 +1,5 @@
 // Norms, rotation, residual sums, row gathering and cache writes: rows dealt to the threads.
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -101,6 +102,21 @@ void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const T
   rope(ctx, q, meta.positions, cos_sin, layout);
   rope(ctx, k, meta.positions, cos_sin, layout);
   write_kv(ctx, k, v, meta, cache);
+}
+
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices) {
+  const int64_t columns = x.size(1);
+  split_evenly(ctx, threads_for(ctx, x.numel()), x.size(0), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* row = x.row<float>(r);
+      int64_t best = 0;
+      for (int64_t i = 1; i < columns; ++i) {
+        if (row[i] > row[best] || (std::isnan(row[best]) && !std::isnan(row[i]))) best = i;
+      }
+      values.data_as<float>()[r] = row[best];
+      indices.data_as<int32_t>()[r] = static_cast<int32_t>(best);
+    }
+  });
 }
 
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {

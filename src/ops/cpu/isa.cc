@@ -33,6 +33,7 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .rope_write_kv = rope_write_kv,
           .paged_attention = paged_attention,
           .gather_rows = gather_rows,
+          .argmax = argmax,
           .encode_activations = encode_activations,
           .decode_activations = decode_activations};
 }

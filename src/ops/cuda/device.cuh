@@ -94,6 +94,14 @@ __device__ __forceinline__ float block_sum(float x, float* partial) {
   return warp_sum(lane < warps ? partial[lane] : 0.0f);
 }
 
+__device__ __forceinline__ float block_max(float x, float* partial) {
+  x = warp_max(x);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = (blockDim.x + 31) / 32;
+  if (lane == 0) partial[warp] = x;
+  __syncthreads();
+  return warp_max(lane < warps ? partial[lane] : -INFINITY);
+}
+
 __device__ __forceinline__ float silu(float x) { return x / (1.0f + __expf(-x)); }
 
 // c += a b:  a [16, k] by rows, b [k, 8] by columns, k = 16 elements of 2 bytes or 32 of one. Lane = 4 * group + member

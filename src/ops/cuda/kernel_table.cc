@@ -5,10 +5,11 @@
 namespace tutti {
 namespace {
 
-// Weights of any type are stored in the activations' type. The cache is read as it lies.
+// Weights of any wider type are stored in the activations' type. The cache is read as it lies.
 bool has(const KernelTable&, Op op, DType dtype) {
-  if (op == Op::kAttention) return dtype == DType::kBF16 || dtype == DType::kF16;
-  return dtype != DType::kF8E4M3 && dtype != DType::kI8 && dtype != DType::kU8 && dtype != DType::kI32 && dtype != DType::kI64;
+  if (op == Op::kAttention) return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF8E4M3;
+  if (dtype == DType::kF8E4M3) return op != Op::kEmbedding;
+  return dtype != DType::kI8 && dtype != DType::kU8 && dtype != DType::kI32 && dtype != DType::kI64;
 }
 
 constexpr KernelTable kCudaTable{
@@ -27,6 +28,8 @@ constexpr KernelTable kCudaTable{
     .rope_write_kv = cuda::rope_write_kv,
     .paged_attention = cuda::paged_attention,
     .gather_rows = cuda::gather_rows,
+    .argmax = cuda::argmax,
+    .pack_weight_fp8 = cuda::pack_weight_fp8,
 };
 
 }  // namespace

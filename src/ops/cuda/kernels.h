@@ -30,7 +30,13 @@ void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const T
 void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                      const ops::AttentionParams& params, const Tensor& out);
 
+// reduce.cu
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
+// Rows as E4M3 with a scale each, their largest element over 448.  x [rows, k] BF16 or F16, out [rows, k], scales F32 [rows]
+void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& out, const Tensor& scales);
+
 // linear.cc
+PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces, std::span<const Tensor> scales);
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
 void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
 void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out);

@@ -16,7 +16,7 @@
 namespace tutti::cuda {
 namespace {
 
-constexpr int kPlain = 0;
+constexpr int kPlain = 0, kRowScaled = 1;  // layouts
 constexpr int64_t kFewTokens = 2;  // up to which linear_small.cu always wins
 
 // Rows of any type as the activations' type.
@@ -54,10 +54,15 @@ void upload(const Context& ctx, const Tensor& piece, DType dtype, std::byte* to)
   }
 }
 
+// Where the scales of an FP8 weight of `elements` bytes start.
+int64_t scales_offset(int64_t elements) { return (elements + 15) / 16 * 16; }
+
 LinearCall make_call(const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
   LinearCall call;
   call.dtype = w.segments[0].dtype;
-  CHECK(x.dtype() == call.dtype);
+  if (w.segments[0].layout == kRowScaled) {
+    call.w_scales = reinterpret_cast<const float*>(w.segments[0].storage.data_as<std::byte>() + scales_offset(w.out_features * w.in_features));
+  }
   call.w = w.segments[0].storage.data();
   call.rows = w.out_features;
   call.k = w.in_features;
@@ -68,6 +73,20 @@ LinearCall make_call(const Tensor& x, const PackedWeight& w, const Tensor& bias,
   call.out = out.data();
   call.out_stride = out.stride(0);
   call.out_type = out.dtype();
+  return call;
+}
+
+// FP8 weights meet FP8 tokens, which live in `scratch`.
+LinearCall with_tokens(const Context& ctx, LinearCall call, const Tensor& x, const Scratch& scratch) {
+  if (call.dtype != DType::kF8E4M3) {
+    CHECK(x.dtype() == call.dtype);
+    return call;
+  }
+  const Tensor rounded = scratch.tensor({x.size(0), x.size(1)}, DType::kF8E4M3), scales = scratch.tensor({x.size(0)}, DType::kF32);
+  quantize_rows(ctx, x, rounded, scales);
+  call.x = rounded.data();
+  call.x_stride = rounded.stride(0);
+  call.x_scales = scales.data_as<float>();
   return call;
 }
 
@@ -105,9 +124,54 @@ PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces) {
   return w;
 }
 
+PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces, std::span<const Tensor> scales) {
+  PackedWeight w;
+  w.in_features = pieces[0].size(1);
+  for (const Tensor& piece : pieces) w.out_features += piece.size(0);
+  if (ctx.cuda->capability() < 89) {
+    throw ConfigError("FP8 weights on " + to_string(ctx.device) + ": its compute capability is " +
+                      std::to_string(ctx.cuda->capability() / 10) + "." + std::to_string(ctx.cuda->capability() % 10) +
+                      ", expected 8.9 or later: leave the weights in BF16");
+  }
+  if (w.in_features % 16 != 0 || w.out_features % 16 != 0) {
+    throw ConfigError("an FP8 weight is [" + std::to_string(w.out_features) + ", " + std::to_string(w.in_features) +
+                      "], expected multiples of 16: leave it in BF16");
+  }
+  const int64_t elements = w.out_features * w.in_features, scales_at = scales_offset(elements);
+  const Tensor storage = Tensor::empty({scales_at + 4 * w.out_features}, DType::kU8, ctx.device);
+  const auto owner = std::make_shared<Tensor>(storage);
+  auto* rows = storage.data_as<std::byte>();
+  auto* row_scales = reinterpret_cast<float*>(rows + scales_at);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const int64_t count = pieces[i].size(0), bytes = count * w.in_features;
+    const Tensor to = Tensor::view(rows, {count, w.in_features}, DType::kF8E4M3, ctx.device);
+    const Tensor to_scales = Tensor::view(row_scales, {count}, DType::kF32, ctx.device);
+    if (scales.empty()) {
+      const Tensor wide = Tensor::empty({count, w.in_features}, ctx.cuda->activations(), ctx.device);
+      upload(ctx, pieces[i], wide.dtype(), wide.data_as<std::byte>());
+      quantize_rows(ctx, wide, to, to_scales);
+      synchronize(ctx.cuda->stream());
+    } else {
+      upload(ctx, pieces[i], DType::kF8E4M3, rows);
+      std::vector<float> one_each(static_cast<size_t>(count));
+      for (int64_t r = 0; r < count; ++r) {
+        one_each[static_cast<size_t>(r)] = scales[i].data_as<float>()[scales[i].size(0) == 1 ? 0 : r];
+      }
+      copy_async(row_scales, one_each.data(), 4 * one_each.size(), ctx.cuda->stream());
+      synchronize(ctx.cuda->stream());
+    }
+    const int64_t own = i + 1 == pieces.size() ? bytes + static_cast<int64_t>(storage.bytes()) - elements : bytes;  // the last: scales too
+    w.segments.push_back({DType::kF8E4M3, count, kRowScaled, Tensor::view(rows, {own}, DType::kU8, ctx.device, owner)});
+    rows += bytes;
+    row_scales += count;
+  }
+  return w;
+}
+
 void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
   if (out.numel() == 0) return;
-  const LinearCall call = make_call(x, w, bias, out);
+  const Scratch scratch(ctx);
+  const LinearCall call = with_tokens(ctx, make_call(x, w, bias, out), x, scratch);
   multiply(ctx, call, [&] {
     ctx.cuda->cublas_lt().multiply(call);
     if (bias.defined()) add_bias(ctx, bias, out);
@@ -116,12 +180,18 @@ void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Te
 
 void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
   if (out.numel() == 0) return;
-  LinearCall call = make_call(x, w, Tensor(), out);
+  const Scratch scratch(ctx);
+  LinearCall call = with_tokens(ctx, make_call(x, w, Tensor(), out), x, scratch);
   call.gated = true;
   multiply(ctx, call, [&] {
-    const Scratch scratch(ctx);
-    const Tensor both = scratch.tensor({x.size(0), w.out_features}, x.dtype());
-    ctx.cuda->cublas_lt().multiply(make_call(x, w, Tensor(), both));
+    const Scratch inner(ctx);
+    const Tensor both = inner.tensor({x.size(0), w.out_features}, x.dtype());
+    LinearCall plain = call;
+    plain.gated = false;
+    plain.out = both.data();
+    plain.out_stride = both.stride(0);
+    plain.out_type = both.dtype();
+    ctx.cuda->cublas_lt().multiply(plain);
     silu_mul(ctx, both, out);
   });
 }

@@ -65,11 +65,11 @@ __device__ __forceinline__ uint64_t describe(const void* tile) {
       " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1" rest ";\n}\n"                        \
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),      \
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])                         \
-      : "l"(a), "l"(b), "r"(add))
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)))
 
 // d = a b^T (+ d): a 64 rows, b kColumns rows, 32 bytes of k of each.
 template <typename T>
-__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, int add) {
+__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, bool add) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if constexpr (std::is_same_v<T, bf16>) TUTTI_WGMMA("m64n32k16", "bf16.bf16", ", 0, 0");
   else if constexpr (std::is_same_v<T, half>) TUTTI_WGMMA("m64n32k16", "f16.f16", ", 0, 0");
@@ -220,8 +220,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int tile = static_cast<int>(piece / p.pieces);
     const int64_t stop = min(end, int64_t{tile + 1} * p.pieces);
     const bool whole = stop - piece == p.pieces, is_first = piece == begin;
-    float acc[kBlockColumns][16];
-    for (int add = 0; piece < stop; ++piece, add = 1, next.advance(p.stages)) {
+    // The FP8 units add with about 14 bits: what they sum up is taken over into float32 after each piece.
+    constexpr bool kNarrowSums = std::is_same_v<T, fp8>;
+    float acc[kBlockColumns][16] = {};
+    float narrow[kNarrowSums ? kBlockColumns : 1][16];
+    for (; piece < stop; ++piece, next.advance(p.stages)) {
       wait_phase(&head->full[next.stage], next.parity);
       const uint8_t* stage = ring + next.stage * kStageBytes;
       const uint64_t a = describe(stage + threadIdx.x / 128 * (kGroupRows * kPieceBytes)), b = describe(stage + kWeightBytes);
@@ -230,10 +233,15 @@ __global__ void __launch_bounds__(kThreads, 1)
       for (int k = 0; k < kPieceBytes / 32; ++k) {
 #pragma unroll
         for (int c = 0; c < kBlockColumns; ++c) {
-          multiply<T>(acc[c], a + 2 * k, b + 2 * k + c * (kColumns * kPieceBytes / 16), add | (k > 0));
+          multiply<T>(kNarrowSums ? narrow[c] : acc[c], a + 2 * k, b + 2 * k + c * (kColumns * kPieceBytes / 16),
+                      !kNarrowSums || k > 0);
         }
       }
       end_multiply();
+      if constexpr (kNarrowSums) {
+#pragma unroll
+        for (int i = 0; i < kBlockColumns * 16; ++i) acc[i / 16][i % 16] += narrow[i / 16][i % 16];
+      }
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(&head->empty[next.stage]);
     }

@@ -70,7 +70,7 @@ class AttentionConformance : public OpsConformance {
     history_.clear();
   }
 
-  DType cache_type() const { return activations(); }
+  DType cache_type() const { return fp8_cache_ ? DType::kF8E4M3 : activations(); }
 
   // One step of all sequences; rows of q, k and v are slices of wider ones. Returns [tokens, heads, head_dim].
   struct Rows {
@@ -116,6 +116,8 @@ class AttentionConformance : public OpsConformance {
     for (size_t s = 0; s < spans.size(); ++s) {
       for (int p = spans[s].from; p < spans[s].to; ++p, ++row) {
         history_[s].push_back({qkv.values.begin() + static_cast<int64_t>(row) * width, qkv.values.begin() + static_cast<int64_t>(row + 1) * width});
+        std::vector<double>& kept = history_[s].back();
+        for (size_t i = static_cast<size_t>(c.heads * c.head_dim); i < kept.size(); ++i) kept[i] = rounded(kept[i], cache_type());
       }
     }
     return qkv;
@@ -160,6 +162,7 @@ class AttentionConformance : public OpsConformance {
     const std::vector<double> all = read(out);
     for (double v : all) ASSERT_TRUE(std::isfinite(v)) << c.name << ": an element was not written, or saw a slot that was not";
     (void)read(cache_.keys);  // the guards
+    (void)read(cache_.values);
     std::vector<double> a, e;
     size_t row = 0;
     const double share = 400.0 / static_cast<double>(meta.num_tokens * c.heads);
@@ -177,6 +180,7 @@ class AttentionConformance : public OpsConformance {
     expect_close(a, e, on_gpu() ? tolerance(2.0) : 1e-5, c.name);
   }
 
+  bool fp8_cache_ = false;
   const Case* case_ = nullptr;
   std::vector<int32_t> table_;
   int64_t max_blocks_ = 0;
@@ -186,6 +190,15 @@ class AttentionConformance : public OpsConformance {
 };
 
 TEST_P(AttentionConformance, EveryShape) {
+  for (const Case& c : kCases) {
+    prepare(c);
+    run();
+  }
+}
+
+TEST_P(AttentionConformance, Fp8Cache) {
+  if (!on_gpu()) GTEST_SKIP() << "GPUs only";
+  fp8_cache_ = true;
   for (const Case& c : kCases) {
     prepare(c);
     run();

@@ -14,7 +14,24 @@ namespace {
 constexpr size_t kGuardBytes = 256;
 constexpr size_t kArenaBytes = size_t{256} << 20;
 
+// The nearest E4M3, even ones on ties, 448 at most.
+uint8_t float8_e4m3(double x) {
+  const double size = std::min(std::abs(x), 448.0);
+  int low = 0, high = 0x7e;  // the positive ones rise with their bits
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (float8_e4m3_to_float(static_cast<uint8_t>(middle)) <= size ? low : high) = middle;
+  }
+  const double below = size - float8_e4m3_to_float(static_cast<uint8_t>(low)), above = float8_e4m3_to_float(static_cast<uint8_t>(high)) - size;
+  const int best = below < above || (below == above && low % 2 == 0) ? low : high;
+  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+}
+
 void put(DType dtype, double x, std::byte* to) {
+  if (dtype == DType::kF8E4M3) {
+    *to = std::byte{float8_e4m3(x)};
+    return;
+  }
   const auto f = static_cast<float>(x);
   if (dtype == DType::kF32) std::memcpy(to, &f, 4);
   const uint16_t h = dtype == DType::kBF16 ? float_to_bfloat16(f) : float_to_half(f);
@@ -22,6 +39,7 @@ void put(DType dtype, double x, std::byte* to) {
 }
 
 double get(DType dtype, const std::byte* from) {
+  if (dtype == DType::kF8E4M3) return float8_e4m3_to_float(std::to_integer<uint8_t>(*from));
   if (dtype == DType::kF32) {
     float f;
     std::memcpy(&f, from, 4);
@@ -133,6 +151,19 @@ Values OpsConformance::normals(std::initializer_list<int64_t> shape, DType dtype
   Values v = host_normals(shape, dtype, deviation);
   v.tensor = to_device(v.tensor);
   return v;
+}
+
+Tensor OpsConformance::floats(const std::vector<float>& values) {
+  const Tensor host = Tensor::empty({static_cast<int64_t>(values.size())}, DType::kF32);
+  std::copy(values.begin(), values.end(), host.data_as<float>());
+  return to_device(host);
+}
+
+Values OpsConformance::on_device(const Values& like) {
+  const Tensor host = Tensor::empty({like.tensor.size(0), like.tensor.size(1)}, like.tensor.dtype());
+  const size_t element = dtype_bytes(host.dtype(), 1);
+  for (size_t i = 0; i < like.values.size(); ++i) put(host.dtype(), like.values[i], host.data_as<std::byte>() + i * element);
+  return {to_device(host), like.values};
 }
 
 Tensor OpsConformance::ints(const std::vector<int32_t>& values) {

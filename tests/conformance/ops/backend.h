@@ -47,6 +47,9 @@ class OpsConformance : public testing::TestWithParam<BackendParam> {
   Values normals(std::initializer_list<int64_t> shape) { return normals(shape, activations()); }
   // The same on the CPU, as weights come out of files.
   Values host_normals(std::initializer_list<int64_t> shape, DType dtype, double deviation = 1.0);
+  Tensor floats(const std::vector<float>& values);
+  // The values as a tensor of the type and shape [n, k] that `like.tensor` has, on the device.
+  Values on_device(const Values& like);
   Tensor ints(const std::vector<int32_t>& values);
   Tensor longs(const std::vector<int64_t>& values);
   // NaN everywhere, with guards on both sides that read() looks at.

@@ -84,6 +84,34 @@ TEST_P(ElementwiseConformance, GatherRows) {
   }
 }
 
+TEST_P(ElementwiseConformance, Argmax) {
+  for (int64_t columns : {1, 7, 1000, 1025, 128256}) {
+    const int64_t rows = 6;
+    Values x = normals({rows, columns}, DType::kF32);
+    for (int64_t r = 2; r < rows; ++r) {  // ties: the first of equals
+      for (int i = 0; i < 3; ++i) x.values[static_cast<size_t>(r * columns + uniform(0, columns - 1))] = 9.0;
+    }
+    for (int64_t i = 0; i < columns; ++i) x.values[static_cast<size_t>(columns + i)] = -std::abs(x.values[static_cast<size_t>(columns + i)]) - 1;
+    for (double& v : x.values) v = rounded(v, DType::kF32);
+    if (columns > 1) x.values[0] = NAN;
+    const Values there = on_device(x);
+    const Tensor values = poisoned({rows}, DType::kF32), indices = poisoned({rows}, DType::kI32);
+    ops::argmax(ctx_, there.tensor, values, indices);
+    std::vector<double> best, where;
+    for (int64_t r = 0; r < rows; ++r) {
+      const double* row = x.values.data() + r * columns;
+      int64_t at = 0;
+      for (int64_t i = 1; i < columns; ++i) {
+        if (row[i] > row[at] || std::isnan(row[at])) at = i;
+      }
+      best.push_back(row[at]);
+      where.push_back(static_cast<double>(at));
+    }
+    EXPECT_EQ(read(values), best) << columns;
+    EXPECT_EQ(read(indices), where) << columns;
+  }
+}
+
 TEST_P(ElementwiseConformance, Rope) {
   struct Shape {
     int64_t heads, head_dim, pairs;

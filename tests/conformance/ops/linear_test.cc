@@ -1,7 +1,10 @@
 // linear, gate_up_silu and embedding against float64.
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <span>
 
+#include "base/error.h"
 #include "tests/conformance/ops/backend.h"
 #include "tensor/dequantize.h"
 #include "tensor/quantize.h"
@@ -104,6 +107,68 @@ TEST_P(LinearConformance, GateUpSilu) {
           static_cast<size_t>(s.n), tolerance(3.0) + of_sum(s.k), shape(tokens, s.k, s.n));
     }
   }
+}
+
+// FP8 weights with a scale a row. Tokens that E4M3 holds exactly lose nothing on the way; others are rounded once.
+TEST_P(LinearConformance, Fp8) {
+  if (!on_gpu()) GTEST_SKIP() << "GPUs only";
+  for (const Shape& s : {Shape{64, 48}, Shape{592, 208}, Shape{2064, 400}, Shape{4096, 1024}, Shape{14336, 144}}) {
+    const auto k = static_cast<size_t>(s.k), n = static_cast<size_t>(s.n);
+    std::vector<Tensor> pieces, scales;
+    Values w;
+    for (const int64_t rows : {s.n, s.n}) {
+      const Values codes = host_normals({rows, s.k}, DType::kF8E4M3, 40.0);
+      const Values scale = host_normals({rows}, DType::kF32, 0.02 / std::sqrt(static_cast<double>(s.k)));
+      pieces.push_back(codes.tensor);
+      scales.push_back(scale.tensor);
+      for (size_t i = 0; i < codes.values.size(); ++i) w.values.push_back(codes.values[i] * scale.values[i / k]);
+    }
+    const PackedWeight one = ops::pack_weight_fp8(ctx_, std::span(pieces).first(1), std::span(scales).first(1));
+    const PackedWeight both = ops::pack_weight_fp8(ctx_, pieces, scales);
+    for (const int64_t tokens : kTokens) {
+      for (const bool exact : {true, false}) {
+        Values x = exact ? host_normals({tokens, s.k}, DType::kF8E4M3, 40.0) : host_normals({tokens, s.k}, activations());
+        if (exact) {  // with 448 as the largest element, the scale is 1
+          Values wide{Tensor::empty({tokens, s.k}, activations()), x.values};
+          for (int64_t t = 0; t < tokens; ++t) wide.values[static_cast<size_t>(t) * k + static_cast<size_t>(uniform(0, s.k - 1))] = 448.0;
+          x = on_device(wide);
+        } else {
+          x = on_device(x);
+        }
+        // Hopper's FP8 units align the products of one instruction to about 14 bits and cut off the rest, whatever k is.
+        const double rounding = exact ? 0.0 : 0x1p-4, sum = 0x1p-12 + of_sum(s.k);
+        const std::string name = shape(tokens, s.k, s.n) + (exact ? ", exact tokens" : "");
+        const Tensor out = poisoned({tokens, s.n}), logits = poisoned({tokens, s.n}, DType::kF32);
+        ops::linear(ctx_, x.tensor, one, Tensor(), out);
+        ops::linear(ctx_, x.tensor, one, Tensor(), logits);
+        const auto product = [&](size_t row, size_t column) { return dot(x, row, w, column, k); };
+        expect_elements(read(out), product, n, tolerance() + sum + rounding, name);
+        expect_elements(read(logits), product, n, 1e-6 + sum + rounding, name + ", F32 out");
+        if (!exact) {
+          const Tensor gated = poisoned({tokens, s.n});
+          ops::gate_up_silu(ctx_, x.tensor, both, gated);
+          expect_elements(
+              read(gated), [&](size_t row, size_t column) { const double g = dot(x, row, w, column, k); return g / (1 + std::exp(-g)) * dot(x, row, w, column + n, k); },
+              n, tolerance(3.0) + sum + 2 * rounding, name + ", gated");
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearConformance, Fp8FromWiderWeights) {
+  if (!on_gpu()) GTEST_SKIP() << "GPUs only";
+  const int64_t k = 512, n = 96, tokens = 5;
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    const Values w = host_normals({n, k}, dtype, 0.04);
+    const PackedWeight packed = ops::pack_weight_fp8(ctx_, std::vector<Tensor>{w.tensor}, {});
+    const Values x = normals({tokens, k});
+    const Tensor out = poisoned({tokens, n});
+    ops::linear(ctx_, x.tensor, packed, Tensor(), out);
+    expect_elements(
+        read(out), [&](size_t row, size_t column) { return dot(x, row, w, column, k); }, n, 2 * 0x1p-4, std::string(dtype_name(dtype)));
+  }
+  EXPECT_THROW(ops::pack_weight_fp8(ctx_, std::vector<Tensor>{host_normals({16, 24}, DType::kF32).tensor}, {}), ConfigError);
 }
 
 TEST_P(LinearConformance, StridedRowsAndPieces) {

@@ -1,0 +1,102 @@
+// Kernels that look at whole rows: the largest logit, and rounding to FP8 with a scale for each row.
+#include <algorithm>
+
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/dispatch.h"
+#include "ops/cuda/kernels.h"
+
+namespace tutti::cuda {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr float kLargestFp8 = 448.0f;
+
+// Orders floats, NaN first, and equal ones by falling index: the larger key is the better element.
+__device__ __forceinline__ uint64_t key_of(float x, int index) {
+  const uint32_t bits = __float_as_uint(x == 0.0f ? 0.0f : x);  // both zeros are equal
+  const uint32_t ordered = x != x ? 0u : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(index));
+}
+
+__device__ __forceinline__ uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+__global__ void __launch_bounds__(kThreads) argmax_kernel(const float* x, int64_t stride, int columns, float* values, int32_t* indices) {
+  __shared__ uint64_t best[kThreads / 32];
+  let_next_start();
+  wait_for_previous();
+  const float* row = x + blockIdx.x * stride;
+  uint64_t mine = 0;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < columns; i += kThreads) mine = larger(mine, key_of(row[i], i));
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) mine = larger(mine, __shfl_xor_sync(kAllLanes, mine, offset));
+  if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = mine;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  mine = best[threadIdx.x];
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) mine = larger(mine, __shfl_xor_sync(kAllLanes, mine, offset));
+  if (threadIdx.x != 0) return;
+  const auto index = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(mine));
+  indices[blockIdx.x] = index;
+  values[blockIdx.x] = row[index];
+}
+
+template <typename T, int kVec>
+__global__ void quantize_kernel(const T* x, int64_t stride, int k, fp8* out, float* scales) {
+  __shared__ float partial[32];
+  let_next_start();
+  wait_for_previous();
+  const T* row = x + blockIdx.x * stride;
+  const int first = threadIdx.x * kVec, step = blockDim.x * kVec;
+  float kept[kVec] = {};  // this thread's first elements; the others are read again
+  float most = 0;
+  for (int i = first; i < k; i += step) {
+    float v[kVec];
+    load(row + i, v);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) {
+      most = fmaxf(most, fabsf(v[j]));
+      if (i == first) kept[j] = v[j];
+    }
+  }
+  most = block_max(most, partial);
+  const float scale = most > 0 ? most / kLargestFp8 : 1.0f, inverse = 1.0f / scale;
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  fp8* to = out + static_cast<int64_t>(blockIdx.x) * k;
+  for (int i = first; i < k; i += step) {
+    float v[kVec];
+    if (i == first) {
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) v[j] = kept[j];
+    } else {
+      load(row + i, v);
+    }
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) v[j] *= inverse;
+    store(to + i, v);
+  }
+}
+
+}  // namespace
+
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices) {
+  if (x.size(0) == 0) return;
+  launch(ctx, argmax_kernel, dim3(static_cast<unsigned>(x.size(0))), dim3(kThreads), 0, x.data_as<float>(), x.stride(0),
+         static_cast<int>(x.size(1)), values.data_as<float>(), indices.data_as<int32_t>());
+}
+
+void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& out, const Tensor& scales) {
+  if (x.numel() == 0) return;
+  const int k = static_cast<int>(x.size(1));
+  const bool wide = rows_aligned(x, 16) && rows_aligned(out, 8);
+  const int threads = std::min(kThreads, (k / (wide ? 8 : 1) + 31) / 32 * 32);
+  by_activation(x.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(ctx, wide ? quantize_kernel<T, 8> : quantize_kernel<T, 1>, dim3(static_cast<unsigned>(x.size(0))),
+           dim3(static_cast<unsigned>(std::max(threads, 32))), 0, x.data_as<T>(), x.stride(0), k, static_cast<fp8*>(out.data()),
+           scales.data_as<float>());
+  });
+}
+
+}  // namespace tutti::cuda
