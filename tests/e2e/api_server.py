@@ -15,15 +15,27 @@ KEY = "an-api-key"
 MODEL = "tiny"
 
 
+# A model of which a step takes a fraction of a millisecond.
+SMALL = dict(hidden_size=96, intermediate_size=192, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=3, head_dim=16)
+
+
+def random_model(folder, **config):
+    """Writes a model for --load-format dummy whose config.json has these values."""
+    subprocess.run([sys.executable, ROOT / "scripts" / "make_random_model.py", folder], check=True, stdout=subprocess.DEVNULL)
+    path = pathlib.Path(folder) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+
+
 class ApiTest(unittest.TestCase):
     FLAGS = ()
+    CONFIG = {}
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         folder = pathlib.Path(cls.folder.name)
         model = str(folder / "model")
-        subprocess.run([sys.executable, ROOT / "scripts" / "make_random_model.py", model], check=True, stdout=subprocess.DEVNULL)
+        random_model(model, **cls.CONFIG)
         cls.port, control_port = free_ports(2)
         cls.server = Tutti("serve", model, "--load-format", "dummy", "--max-model-len", 1024, "--kv-cache-memory-bytes", "256M",
                            "--port", cls.port, "--master-port", control_port, "--served-model-name", MODEL, "alias",
