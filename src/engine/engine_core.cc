@@ -182,6 +182,11 @@ void EngineCore::record(const ModelRunnerOutput& output, Clock::time_point begin
   compute_seconds_ += slowest->compute_us * 1e-6;
   comm_seconds_ += slowest->comm_us * 1e-6;
   comm_bytes_ += slowest->comm_bytes;
+  pp_comm_seconds_ += slowest->pp_comm_us * 1e-6;
+  pp_comm_bytes_ += slowest->pp_comm_bytes;
+  double busy = 0.0;
+  for (const StepTiming& t : output.timings) busy += (t.total_us - t.pp_comm_us) * 1e-6;
+  bubble_seconds_ += seconds_between(begin, end) - busy / static_cast<double>(output.timings.size());
 }
 
 void EngineCore::publish_stats() {
@@ -202,6 +207,9 @@ void EngineCore::publish_stats() {
   stats_.comm_seconds = comm_seconds_;
   stats_.host_seconds = host_seconds_;
   stats_.comm_bytes = comm_bytes_;
+  stats_.pp_comm_seconds = pp_comm_seconds_;
+  stats_.pp_comm_bytes = pp_comm_bytes_;
+  stats_.bubble_seconds = std::max(0.0, bubble_seconds_);
   stats_.slowest_rank = slowest_rank_;
 }
 

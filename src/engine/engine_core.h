@@ -34,6 +34,9 @@ struct EngineStats {
   double comm_seconds = 0.0;
   double host_seconds = 0.0;         // scheduling and handing out
   int64_t comm_bytes = 0;
+  double pp_comm_seconds = 0.0;      // of the above, between pipeline stages
+  int64_t pp_comm_bytes = 0;
+  double bubble_seconds = 0.0;       // of step_seconds, what a rank waited for another stage or a step, on average
   int slowest_rank = 0;              // of the last step
   bool healthy = true;
   std::string error;                 // why not
@@ -97,6 +100,9 @@ class EngineCore {
   double comm_seconds_ = 0.0;
   double host_seconds_ = 0.0;
   int64_t comm_bytes_ = 0;
+  double pp_comm_seconds_ = 0.0;
+  int64_t pp_comm_bytes_ = 0;
+  double bubble_seconds_ = 0.0;
   int slowest_rank_ = 0;
 
   mutable std::mutex stats_mutex_;

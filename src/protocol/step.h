@@ -73,8 +73,10 @@ struct StepTiming {
   int32_t rank = 0;
   float total_us = 0;      // from the arrival of the step to its end
   float compute_us = 0;
-  float comm_us = 0;       // inside collectives, waiting for others included
+  float comm_us = 0;       // inside collectives of all groups, waiting for others included
   int64_t comm_bytes = 0;
+  float pp_comm_us = 0;    // of that, between pipeline stages
+  int64_t pp_comm_bytes = 0;
   bool operator==(const StepTiming&) const = default;
 };
 

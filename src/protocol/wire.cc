@@ -36,7 +36,7 @@ void struct_fields(A& a, T& v) {
   } else if constexpr (std::is_same_v<S, SampledToken>) {
     a(v.id, v.token_id, v.logprobs, v.prompt_logprobs, v.has_token);
   } else if constexpr (std::is_same_v<S, StepTiming>) {
-    a(v.rank, v.total_us, v.compute_us, v.comm_us, v.comm_bytes);
+    a(v.rank, v.total_us, v.compute_us, v.comm_us, v.comm_bytes, v.pp_comm_us, v.pp_comm_bytes);
   } else if constexpr (std::is_same_v<S, ModelRunnerOutput>) {
     a(v.step, v.sampled, v.timings);
   } else {
@@ -112,7 +112,7 @@ constexpr size_t min_bytes() {
   } else if constexpr (std::is_same_v<T, SampledToken>) {
     return 21;
   } else if constexpr (std::is_same_v<T, StepTiming>) {
-    return 24;
+    return 36;
   } else {
     static_assert(std::is_same_v<T, TokenLogprob>);
     return 12;

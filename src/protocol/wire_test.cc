@@ -96,7 +96,7 @@ TEST(Wire, TheSmallestItemsMatchTheBytesThatACountIsCheckedAgainst) {
   output.sampled.resize(1);
   EXPECT_EQ(encode(output).size() - empty_output, 21u);
   output.timings.resize(1);
-  EXPECT_EQ(encode(output).size() - empty_output, 21u + 24u);
+  EXPECT_EQ(encode(output).size() - empty_output, 21u + 36u);
 }
 
 TEST(Wire, AnotherVersionKindOrMagicIsNamed) {
