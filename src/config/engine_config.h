@@ -29,6 +29,15 @@ struct CacheConfig {
   std::string kv_cache_dtype = "auto";           // auto = float32 on the CPU, bfloat16 on a GPU
 };
 
+// How the ranks of different nodes exchange tensors.
+struct CommConfig {
+  std::string dtype = "auto";            // --comm-dtype: auto (exact), int8, fp8
+  std::string transport = "tcp";         // --comm-transport: tcp, ucx
+  int tcp_streams = 1;                   // --tcp-streams: connections of two ranks that share a large message
+  int port_min = 0;                      // --data-ports of the ranks' listening sockets; 0, 0 = the 100 after the
+  int port_max = 0;                      // control port
+};
+
 struct EngineConfig {
   std::string model;                     // as typed
   std::string model_path;                // folder or file
@@ -37,10 +46,11 @@ struct EngineConfig {
   std::string dtype = "auto";
   uint64_t seed = 0;
   ParallelConfig parallel;
+  CommConfig comm;
   SchedulerConfig scheduler;
   CacheConfig cache;
   int cpu_threads = 0;                   // of one rank; 0 = cores of the node / its ranks
-  double collective_timeout_s = 10.0;
+  double collective_timeout_s = 10.0;    // the most that a collective may be late
 };
 
 }  // namespace tutti
