@@ -6,6 +6,12 @@
 #include "base/check.h"
 
 namespace tutti {
+namespace {
+
+constexpr int kPiecesPerStage = 4;
+constexpr int64_t kSmallestPiece = 128;  // of prompts in one step of a pipeline: below it a row costs more
+
+}  // namespace
 
 struct Scheduler::Step {
   SchedulerOutput output;
@@ -151,13 +157,28 @@ void Scheduler::fill(Step& step) {
   step.budget = options_.scheduler.max_num_batched_tokens;
   step.decode_rows_left = options_.scheduler.max_num_seqs;
   if (options_.pipeline_stages > 1) {
-    // Each of the steps in flight takes its share of the running requests, so that all stages have work.
+    // Each of the steps in flight takes its share of the running requests, so that all stages have work. Prompts are cut
+    // into several steps for each stage: while one computes a piece the next stage has the piece before.
     step.decode_rows_left = std::max<int64_t>(1, (num_running() + options_.pipeline_stages - 1) / options_.pipeline_stages);
+    if (options_.scheduler.enable_chunked_prefill) step.budget = std::min(step.budget, pipeline_piece(step));
   }
   schedule_running(step, /*decodes=*/true);
   schedule_running(step, /*decodes=*/false);
   // Whoever was preempted in this step would only take back the blocks that it has just given.
   if (!step.preempted) schedule_waiting(step);
+}
+
+// Rows of one step of a pipeline.
+int64_t Scheduler::pipeline_piece(const Step& step) const {
+  const int64_t pieces = int64_t{kPiecesPerStage} * options_.pipeline_stages;
+  const int64_t enough = step.budget * pieces;
+  int64_t owed = 0;  // prompt tokens
+  for (const auto* queue : {&running_, &waiting_}) {
+    for (auto it = queue->begin(); it != queue->end() && owed < enough; ++it) {
+      owed += std::max<int64_t>(0, it->second->num_tokens() - 1 - it->second->num_computed_tokens);
+    }
+  }
+  return std::max(owed / pieces, kSmallestPiece) + step.decode_rows_left;
 }
 
 void Scheduler::schedule_running(Step& step, bool decodes) {

@@ -90,6 +90,7 @@ class Scheduler {
   bool placed(const Request& request) const { return request.last_step == next_step_; }
   bool can_advance(const Request& request) const;
   int64_t chunk(const Request& request, int64_t budget) const;
+  int64_t pipeline_piece(const Step& step) const;
   void fill(Step& step);
   void schedule_running(Step& step, bool decodes);
   void schedule_waiting(Step& step);

@@ -267,6 +267,31 @@ TEST(Scheduler, PipelineStepsHoldDifferentRequests) {
   for (RequestId id = 1; id <= 4; ++id) EXPECT_EQ(h.tokens[id], expected_tokens(id, 10));
 }
 
+TEST(Scheduler, PipelineStagesShareALongPrompt) {
+  auto options = make_options();
+  options.scheduler.max_num_batched_tokens = 2048;
+  options.num_kv_blocks = 200;
+  options.look_ahead = false;
+  options.pipeline_stages = 2;
+  for (const bool chunked : {true, false}) {
+    options.scheduler.enable_chunked_prefill = chunked;
+    Harness h(options);
+    h.scheduler.add(make_request(1, 1600, 3));
+    const SchedulerOutput a = h.scheduler.schedule();
+    EXPECT_EQ(a.num_tokens(), chunked ? 200 : 1600);  // an eighth, and room for one decoding request
+    const SchedulerOutput b = h.scheduler.schedule();
+    EXPECT_EQ(b.scheduled.size(), chunked ? 1u : 0u);
+    if (chunked) {
+      EXPECT_EQ(b.scheduled[0].num_computed_tokens, a.num_tokens());
+    }
+    h.scheduler.update(h.workers.run(a));
+    if (chunked) h.scheduler.update(h.workers.run(b));
+    h.collect();
+    h.run_to_end();
+    EXPECT_EQ(h.tokens[1], expected_tokens(1, 3));
+  }
+}
+
 // Random arrivals, aborts, sizes and look-ahead under memory pressure: every request that was not aborted gets exactly
 // its tokens, budgets hold, and nothing starves.
 TEST(Scheduler, RandomLoadGivesEveryRequestItsTokens) {
