@@ -8,6 +8,8 @@ namespace tutti {
 class Arena {
  public:
   Arena(size_t bytes, Device device) : buffer_(Buffer::allocate(bytes, device)) {}
+  // Over memory that is there already (pinned, say).
+  explicit Arena(std::shared_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
 
   // A contiguous tensor that is valid until reset(). Throws DeviceError when the arena is too small.
   Tensor allocate(std::initializer_list<int64_t> shape, DType dtype);
@@ -18,6 +20,7 @@ class Arena {
   size_t mark() const { return used_; }
   void rewind(size_t mark) { used_ = mark; }
 
+  std::byte* data() const { return buffer_->data(); }
   size_t capacity() const { return buffer_->bytes(); }
   size_t peak() const { return peak_; }
 

@@ -1,22 +1,74 @@
 // Memory of GPUs: allocation, and copies to and from it. `stream` is a cudaStream_t; nullptr is the legacy stream. A
-// build without CUDA has the same functions, and each throws ConfigError. Any thread.
+// build without CUDA has the same functions: no device is there, and everything else throws ConfigError. Any thread.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "tensor/buffer.h"
+#include "tensor/tensor.h"
 
 namespace tutti::cuda {
 
-// Plain device memory, as IPC wants it. Throws DeviceError with the size when the memory is not there.
+// GPUs that this process sees (CUDA_VISIBLE_DEVICES); 0 without a driver or without CUDA.
+int device_count();
+
+struct DeviceMemory {
+  size_t free = 0;
+  size_t total = 0;
+};
+DeviceMemory device_memory(Device device);
+
+// Plain device memory, as IPC wants it. Throws DeviceError when the memory is not there: with the size, what is free and
+// who of this process holds how much.
 std::shared_ptr<Buffer> allocate(size_t bytes, Device device);
 // CPU memory that the GPU reads and writes without a staging copy; its device is the CPU.
 std::shared_ptr<Buffer> allocate_pinned(size_t bytes);
+
+// Device memory that this thread allocates while it lives is held by `name` in the ledger.
+class Holder {
+ public:
+  explicit Holder(const char* name);
+  ~Holder();
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+
+ private:
+  const char* before_;
+};
+// Bytes of device memory that this process holds under a name, and "weights 14.96 GiB, KV cache 100.20 GiB" of all.
+int64_t held_bytes(const std::string& name);
+std::string describe_holders();
 
 // Either side may be on the CPU or on a GPU. Pageable CPU memory makes the call wait; pinned memory does not.
 void copy_async(void* to, const void* from, size_t bytes, void* stream);
 void zero_async(void* data, size_t bytes, void* stream);
 void synchronize(void* stream);
+
+// The tensor on `device`: itself on the CPU, else a copy. Waits.
+Tensor to_device(const Tensor& host, Device device);
+
+// A point in a stream's work.
+class StreamEvent {
+ public:
+  // `timed`: microseconds_since() can be asked.
+  explicit StreamEvent(bool timed = false);
+  ~StreamEvent();
+  StreamEvent(const StreamEvent&) = delete;
+  StreamEvent& operator=(const StreamEvent&) = delete;
+
+  void record(void* stream);
+  // Everything before the recorded point is complete. Throws DeviceError when it failed.
+  bool done() const;
+  void wait() const;
+  // Both timed and done, or `earlier` never recorded: then 0.
+  float microseconds_since(const StreamEvent& earlier) const;
+
+ private:
+  bool recorded_ = false;
+  void* event_ = nullptr;
+};
 
 }  // namespace tutti::cuda

@@ -12,10 +12,27 @@ namespace {
 
 }  // namespace
 
+int device_count() { return 0; }
+DeviceMemory device_memory(Device) { refuse(); }
 std::shared_ptr<Buffer> allocate(size_t, Device) { refuse(); }
 std::shared_ptr<Buffer> allocate_pinned(size_t) { refuse(); }
+Holder::Holder(const char*) : before_(nullptr) {}
+Holder::~Holder() = default;
+int64_t held_bytes(const std::string&) { return 0; }
+std::string describe_holders() { return ""; }
 void copy_async(void*, const void*, size_t, void*) { refuse(); }
 void zero_async(void*, size_t, void*) { refuse(); }
 void synchronize(void*) { refuse(); }
+StreamEvent::StreamEvent(bool) { refuse(); }
+StreamEvent::~StreamEvent() = default;
+void StreamEvent::record(void*) { refuse(); }
+bool StreamEvent::done() const { refuse(); }
+void StreamEvent::wait() const { refuse(); }
+float StreamEvent::microseconds_since(const StreamEvent&) const { refuse(); }
+
+Tensor to_device(const Tensor& host, Device device) {
+  if (device.is_cpu()) return host;
+  refuse();
+}
 
 }  // namespace tutti::cuda
