@@ -19,4 +19,7 @@ std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations 
 // The cudaStream_t on which all ops of a context run, in order.
 void* cuda_stream(const CudaContext& cuda);
 
+// All weights are packed: waits for those on their way and frees the pinned memory that they went through.
+void end_upload(CudaContext& cuda);
+
 }  // namespace tutti

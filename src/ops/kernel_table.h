@@ -40,6 +40,7 @@ struct KernelTable {
                         const AttentionMetadata& meta, const KVLayer& cache);
   void (*paged_attention)(const Context&, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                           const ops::AttentionParams& params, const Tensor& out);
+  void (*take_pending)(const Context&, const Tensor& ids, const Tensor& tokens);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
   void (*argmax)(const Context&, const Tensor& x, const Tensor& values, const Tensor& indices);
   // GPU only.

@@ -94,6 +94,12 @@ void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Ten
   kernel_table(ctx).argmax(ctx, x, values, indices);
 }
 
+void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens) {
+  check_indices(ids, ids.size(0));
+  check_indices(tokens, tokens.size(0));
+  kernel_table(ctx).take_pending(ctx, ids, tokens);
+}
+
 void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
   CHECK(table.defined());
   check_indices(ids, ids.size(0));

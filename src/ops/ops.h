@@ -82,6 +82,9 @@ void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x
 // x F32 [n, columns], values F32 [n], indices I32 [n]
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
 
+// ids[i] = tokens[-1 - ids[i]] where ids[i] is negative: a token that was chosen on the device.  ids I32 [n], tokens I32
+void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
+
 // out[i] = x[rows[i]].  rows I32 [n], x [num_tokens, hidden_size], out [n, hidden_size]
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 

@@ -28,6 +28,7 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
 void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes);
 void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x);
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
+void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 
 inline LevelKernels::PanelKernel panel_of(const LevelKernels& level, DType dtype) {

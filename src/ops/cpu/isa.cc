@@ -32,6 +32,7 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .write_kv = write_kv,
           .rope_write_kv = rope_write_kv,
           .paged_attention = paged_attention,
+          .take_pending = take_pending,
           .gather_rows = gather_rows,
           .argmax = argmax,
           .encode_activations = encode_activations,

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/product_choice.h"
+#include "ops/cuda/upload.h"
 #include "tensor/device_memory.h"
 
 namespace tutti {
@@ -47,6 +48,16 @@ CudaContext::~CudaContext() {
   (void)cudaStreamDestroy(stream_);
 }
 
+cuda::Upload& CudaContext::upload() {
+  if (upload_ == nullptr) upload_ = std::make_unique<cuda::Upload>();
+  return *upload_;
+}
+
+void CudaContext::end_upload() {
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  upload_.reset();
+}
+
 CUtensorMap CudaContext::tensor_map(const void* data, DType dtype, int64_t rows, int64_t columns, int64_t row_bytes,
                                     int box_rows) const {
   CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_UINT8;
@@ -70,5 +81,7 @@ std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations)
 }
 
 void* cuda_stream(const CudaContext& cuda) { return cuda.stream(); }
+
+void end_upload(CudaContext& cuda) { cuda.end_upload(); }
 
 }  // namespace tutti

@@ -17,6 +17,7 @@ namespace tutti {
 namespace cuda {
 class CublasLt;
 class ProductChoice;
+class Upload;
 }
 
 class CudaContext {
@@ -33,6 +34,8 @@ class CudaContext {
   DType activations() const { return activations_; }
   cuda::CublasLt& cublas_lt() const { return *cublas_lt_; }
   cuda::ProductChoice& product_choice() const { return *product_choice_; }
+  cuda::Upload& upload();  // made when first needed
+  void end_upload();
 
   // Arrival counters that are zero between kernels: the block that arrives last sets its counter back.
   static constexpr int kCounters = 1 << 16;
@@ -51,6 +54,7 @@ class CudaContext {
   Tensor counters_;
   std::unique_ptr<cuda::ProductChoice> product_choice_;
   std::unique_ptr<cuda::CublasLt> cublas_lt_;
+  std::unique_ptr<cuda::Upload> upload_;
   decltype(&cuTensorMapEncodeTiled) encode_tiled_ = nullptr;
 };
 

@@ -174,6 +174,13 @@ void copy_rows(const Context& ctx, const void* source, int64_t source_row_bytes,
   else go(uint16_t{});
 }
 
+__global__ void take_pending_kernel(int32_t* ids, const int32_t* tokens, int64_t count) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count && ids[i] < 0) ids[i] = tokens[-1 - ids[i]];
+}
+
 unsigned blocks_for(int64_t items) { return static_cast<unsigned>((items + 255) / 256); }
 
 }  // namespace
@@ -187,6 +194,12 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
   copy_rows(ctx, x.data(), static_cast<int64_t>(x.stride_bytes(0)), x.size(0), rows, 0, out,
             static_cast<int64_t>(dtype_bytes(x.dtype(), x.size(1))));
+}
+
+void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens) {
+  if (ids.size(0) == 0) return;
+  launch(ctx, take_pending_kernel, dim3(blocks_for(ids.size(0))), dim3(256), 0, ids.data_as<int32_t>(), tokens.data_as<int32_t>(),
+         ids.size(0));
 }
 
 void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out) {

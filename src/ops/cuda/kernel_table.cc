@@ -27,6 +27,7 @@ constexpr KernelTable kCudaTable{
     .write_kv = cuda::write_kv,
     .rope_write_kv = cuda::rope_write_kv,
     .paged_attention = cuda::paged_attention,
+    .take_pending = cuda::take_pending,
     .gather_rows = cuda::gather_rows,
     .argmax = cuda::argmax,
     .pack_weight_fp8 = cuda::pack_weight_fp8,

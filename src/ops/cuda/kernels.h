@@ -13,6 +13,7 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
 void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out);
 void add_rms_norm(const Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& weight, double eps, const Tensor& out);
 void add(const Context& ctx, const Tensor& x, const Tensor& y);
+void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 // out += bias, both of whatever type.  out [num_tokens, features], bias F32 [features]
 void add_bias(const Context& ctx, const Tensor& bias, const Tensor& out);

@@ -9,6 +9,7 @@
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/product_choice.h"
+#include "ops/cuda/upload.h"
 #include "tensor/dequantize.h"
 #include "tensor/device_memory.h"
 #include "tensor/half.h"
@@ -29,29 +30,17 @@ void convert_row(const Tensor& piece, int64_t row, DType to, std::vector<float>&
   }
 }
 
-// Copies a piece, row by row through a pinned buffer when its type or its stride is not the packed one's.
+// Brings a piece to the GPU, converted where its type is not the packed one's.
 void upload(const Context& ctx, const Tensor& piece, DType dtype, std::byte* to) {
-  const int64_t rows = piece.size(0), k = piece.size(1);
-  if (rows == 0 || k == 0) return;
+  const int64_t k = piece.size(1);
   const size_t row_bytes = dtype_bytes(dtype, k);
-  if (piece.dtype() == dtype && piece.is_contiguous()) {
-    copy_async(to, piece.data(), piece.bytes(), ctx.cuda->stream());
-    synchronize(ctx.cuda->stream());
-    return;
-  }
-  const int64_t rows_at_once = std::clamp<int64_t>((int64_t{8} << 20) / static_cast<int64_t>(row_bytes), 1, rows);
-  const auto staging = allocate_pinned(static_cast<size_t>(rows_at_once) * row_bytes);
-  std::vector<float> values(static_cast<size_t>(k));
-  for (int64_t begin = 0; begin < rows; begin += rows_at_once) {
-    const int64_t count = std::min(rows_at_once, rows - begin);
-    for (int64_t r = 0; r < count; ++r) {
-      std::byte* row = staging->data() + static_cast<size_t>(r) * row_bytes;
-      if (piece.dtype() == dtype) std::copy_n(piece.row<std::byte>(begin + r), row_bytes, row);
-      else convert_row(piece, begin + r, dtype, values, reinterpret_cast<uint16_t*>(row));
+  ctx.cuda->upload().rows(ctx, to, piece.size(0), row_bytes, [&](int64_t first, int64_t count, std::byte* memory) {
+    std::vector<float> values(piece.dtype() == dtype ? 0 : static_cast<size_t>(k));
+    for (int64_t r = first; r < first + count; ++r, memory += row_bytes) {
+      if (piece.dtype() == dtype) std::copy_n(piece.row<std::byte>(r), row_bytes, memory);
+      else convert_row(piece, r, dtype, values, reinterpret_cast<uint16_t*>(memory));
     }
-    copy_async(to + static_cast<size_t>(begin) * row_bytes, staging->data(), static_cast<size_t>(count) * row_bytes, ctx.cuda->stream());
-    synchronize(ctx.cuda->stream());
-  }
+  });
 }
 
 // Where the scales of an FP8 weight of `elements` bytes start.

@@ -20,26 +20,45 @@ __device__ __forceinline__ uint64_t key_of(float x, int index) {
 
 __device__ __forceinline__ uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-__global__ void __launch_bounds__(kThreads) argmax_kernel(const float* x, int64_t stride, int columns, float* values, int32_t* indices) {
+__device__ __forceinline__ uint64_t warp_largest(uint64_t key) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) key = larger(key, __shfl_xor_sync(kAllLanes, key, offset));
+  return key;
+}
+
+// gridDim.x blocks share a row; the one that arrives last joins their keys in `parts` [rows, gridDim.x].
+__global__ void __launch_bounds__(kThreads)
+    argmax_kernel(const float* x, int64_t stride, int columns, uint64_t* parts, unsigned* arrivals, float* values, int32_t* indices) {
   __shared__ uint64_t best[kThreads / 32];
+  __shared__ bool last;
   let_next_start();
   wait_for_previous();
-  const float* row = x + blockIdx.x * stride;
+  const float* row = x + blockIdx.y * stride;
   uint64_t mine = 0;
 #pragma unroll 8
-  for (int i = threadIdx.x; i < columns; i += kThreads) mine = larger(mine, key_of(row[i], i));
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) mine = larger(mine, __shfl_xor_sync(kAllLanes, mine, offset));
+  for (int i = blockIdx.x * kThreads + threadIdx.x; i < columns; i += gridDim.x * kThreads) mine = larger(mine, key_of(row[i], i));
+  mine = warp_largest(mine);
   if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = mine;
   __syncthreads();
   if (threadIdx.x >= 32) return;
-  mine = best[threadIdx.x];
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) mine = larger(mine, __shfl_xor_sync(kAllLanes, mine, offset));
+  mine = warp_largest(best[threadIdx.x]);
+  if (gridDim.x > 1) {
+    uint64_t* row_parts = parts + static_cast<int64_t>(blockIdx.y) * gridDim.x;
+    if (threadIdx.x == 0) {
+      row_parts[blockIdx.x] = mine;
+      __threadfence();
+      last = atomicAdd(&arrivals[blockIdx.y], 1u) == gridDim.x - 1;
+      if (last) arrivals[blockIdx.y] = 0;
+      __threadfence();
+    }
+    __syncwarp();
+    if (!last) return;
+    mine = warp_largest(threadIdx.x < gridDim.x ? __ldcg(reinterpret_cast<const unsigned long long*>(row_parts) + threadIdx.x) : 0);
+  }
   if (threadIdx.x != 0) return;
   const auto index = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(mine));
-  indices[blockIdx.x] = index;
-  values[blockIdx.x] = row[index];
+  indices[blockIdx.y] = index;
+  values[blockIdx.y] = row[index];
 }
 
 template <typename T, int kVec>
@@ -81,9 +100,16 @@ __global__ void quantize_kernel(const T* x, int64_t stride, int k, fp8* out, flo
 }  // namespace
 
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices) {
-  if (x.size(0) == 0) return;
-  launch(ctx, argmax_kernel, dim3(static_cast<unsigned>(x.size(0))), dim3(kThreads), 0, x.data_as<float>(), x.stride(0),
-         static_cast<int>(x.size(1)), values.data_as<float>(), indices.data_as<int32_t>());
+  const int64_t rows = x.size(0), columns = x.size(1);
+  if (rows == 0) return;
+  constexpr int64_t kMaxParts = 32;  // a warp joins them
+  const int64_t wanted = std::max<int64_t>(1, ctx.cuda->num_sms() / rows);
+  const int64_t parts = rows > CudaContext::kCounters ? 1 : std::min({wanted, kMaxParts, (columns + 4 * kThreads - 1) / (4 * kThreads)});
+  const Scratch scratch(ctx);
+  const Tensor keys = scratch.tensor({rows * parts}, DType::kI64);
+  launch(ctx, argmax_kernel, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(rows)), dim3(kThreads), 0, x.data_as<float>(),
+         x.stride(0), static_cast<int>(columns), keys.data_as<uint64_t>(), ctx.cuda->counters(), values.data_as<float>(),
+         indices.data_as<int32_t>());
 }
 
 void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& out, const Tensor& scales) {

@@ -12,5 +12,6 @@ std::shared_ptr<CudaContext> make_cuda_context(Device device, DType) {
 }
 
 void* cuda_stream(const CudaContext&) { TUTTI_CHECK_FAILED("a CudaContext in a build without CUDA"); }
+void end_upload(CudaContext&) { TUTTI_CHECK_FAILED("a CudaContext in a build without CUDA"); }
 
 }  // namespace tutti
