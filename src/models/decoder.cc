@@ -21,8 +21,8 @@ void DecoderLayer::forward(const ForwardStep& step, Residual& r) const {
 }
 
 DecoderModel::DecoderModel(const ModelConfig& config, const TensorPartition& cut, Communicator& tp, LayerRange range,
-                           int64_t max_positions)
-    : config_(config), cut_(cut), range_(range), rotary_(config.rope, max_positions) {
+                           int64_t max_positions, Device device)
+    : config_(config), cut_(cut), range_(range), rotary_(config.rope, max_positions, device) {
   const BuildContext build{config_, cut_, tp, parameters_};
   const bool first = range.begin == 0;
   const bool last = range.end == config.num_layers;

@@ -35,13 +35,14 @@ class DecoderLayer {
 
 class DecoderModel {
  public:
-  // `max_positions`: the longest sequence that will be asked for.
-  DecoderModel(const ModelConfig& config, const TensorPartition& cut, Communicator& tp, LayerRange range, int64_t max_positions);
+  // `max_positions`: the longest sequence that will be asked for. `device`: where it will run.
+  DecoderModel(const ModelConfig& config, const TensorPartition& cut, Communicator& tp, LayerRange range, int64_t max_positions,
+               Device device = Device::cpu());
 
   // First stage: fills the stream.  ids I32 [num_tokens]
   void embed(const ForwardStep& step, const Tensor& ids, Residual& r) const;
   void layers(const ForwardStep& step, Residual& r) const;
-  // Last stage: the normed stream of these rows, the only ones that remain.  rows I32 [num_rows],
+  // Last stage: the normed stream of these rows, the only ones that remain.  rows I32 [num_rows], ascending, each once;
   // result [num_rows, hidden_size]
   const Tensor& last_hidden(const Tensor& rows, Residual& r) const;
   // Last stage: F32 [num_rows, this rank's part of the vocabulary], from the arena.

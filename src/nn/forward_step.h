@@ -33,7 +33,4 @@ class ArenaScope {
   size_t mark_;
 };
 
-// The type of activations on a device.
-inline DType activation_dtype(Device device) { return device.is_cpu() ? DType::kF32 : DType::kBF16; }
-
 }  // namespace tutti

@@ -3,10 +3,9 @@
 namespace tutti {
 
 Residual::Residual(const Context& ctx, Communicator& tp, int64_t num_tokens, int64_t hidden_size) : ctx_(ctx), tp_(tp) {
-  const DType dtype = activation_dtype(ctx.device);
-  hidden_ = ctx.arena->allocate({num_tokens, hidden_size}, dtype);
-  output_ = ctx.arena->allocate({num_tokens, hidden_size}, dtype);
-  normed_ = ctx.arena->allocate({num_tokens, hidden_size}, dtype);
+  hidden_ = ctx.arena->allocate({num_tokens, hidden_size}, ctx.activations);
+  output_ = ctx.arena->allocate({num_tokens, hidden_size}, ctx.activations);
+  normed_ = ctx.arena->allocate({num_tokens, hidden_size}, ctx.activations);
 }
 
 const Tensor& Residual::hidden() {
@@ -42,6 +41,7 @@ const Tensor& Residual::norm(const RMSNorm& norm) {
 }
 
 void Residual::keep_rows(const Tensor& rows) {
+  if (rows.size(0) == hidden_.size(0)) return;  // all of them
   const int64_t hidden_size = hidden_.size(1);
   const auto gather = [&](const Tensor& from) {
     const Tensor kept = ctx_.arena->allocate({rows.size(0), hidden_size}, from.dtype());

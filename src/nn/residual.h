@@ -22,7 +22,7 @@ class Residual {
   void add(const BlockOutput& block);
   // norm(x); valid until the next call.
   const Tensor& norm(const RMSNorm& norm);
-  // From here on only these rows matter (those whose logits are wanted).  rows I32 [n]
+  // From here on only these rows matter (those whose logits are wanted).  rows I32 [n], ascending, each once
   void keep_rows(const Tensor& rows);
 
  private:

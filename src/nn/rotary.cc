@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/ops.h"
+#include "tensor/device_memory.h"
 
 namespace tutti {
 namespace {
@@ -117,11 +118,11 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t max_positions) 
   return result;
 }
 
-RotaryEmbedding::RotaryEmbedding(const RopeConfig& rope, int64_t max_positions) : layout_(rope.layout) {
+RotaryEmbedding::RotaryEmbedding(const RopeConfig& rope, int64_t max_positions, Device device) : layout_(rope.layout) {
   const RopeFrequencies frequencies = rope_frequencies(rope, max_positions);
   const auto pairs = static_cast<int64_t>(frequencies.inv_freq.size());
-  cos_sin_ = Tensor::empty({max_positions, 2, pairs}, DType::kF32);
-  auto* out = cos_sin_.data_as<float>();
+  const Tensor table = Tensor::empty({max_positions, 2, pairs}, DType::kF32);
+  auto* out = table.data_as<float>();
   for (int64_t position = 0; position < max_positions; ++position) {
     for (int64_t i = 0; i < pairs; ++i) {
       // The reference multiplies in float32; the same rounding keeps long contexts comparable.
@@ -131,6 +132,7 @@ RotaryEmbedding::RotaryEmbedding(const RopeConfig& rope, int64_t max_positions) 
     }
     out += 2 * pairs;
   }
+  cos_sin_ = cuda::to_device(table, device);
 }
 
 void RotaryEmbedding::forward(const ForwardStep& step, const Tensor& q, const Tensor& k, const Tensor& v,

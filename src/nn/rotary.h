@@ -20,7 +20,7 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t max_positions);
 
 class RotaryEmbedding {
  public:
-  RotaryEmbedding(const RopeConfig& rope, int64_t max_positions);
+  RotaryEmbedding(const RopeConfig& rope, int64_t max_positions, Device device = Device::cpu());
 
   // Rotates q and k in place, then writes k and v to the cache.  q [num_tokens, num_heads, head_dim], k and v
   // [num_tokens, num_kv_heads, head_dim], rows may be strided
