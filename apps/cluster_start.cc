@@ -66,8 +66,15 @@ void say_memory(const std::vector<Json>& loaded, const EngineConfig& engine, int
   const double weights = most_gib(loaded, "weights");
   const double kv = most_gib(loaded, "kv_cache");
   const double workspace = most_gib(loaded, "activations") + most_gib(loaded, "rotary");
-  log::fact("memory", "{:.2f} GiB a rank: weights {:.2f}, workspace {:.2f}, KV {:.2f} (pages count when they are used)",
-            weights + kv + workspace, weights, workspace, kv);
+  if (engine.device == "cpu") {
+    log::fact("memory", "{:.2f} GiB a rank: weights {:.2f}, workspace {:.2f}, KV {:.2f} (pages count when they are used)",
+              weights + kv + workspace, weights, workspace, kv);
+  } else {
+    const double graphs = most_gib(loaded, "graphs");
+    const double other = most_gib(loaded, "other");
+    log::fact("memory", "{:.2f} GiB a GPU: weights {:.2f}, activations {:.2f}, KV {:.2f}, graphs {:.2f}, driver and libraries {:.2f}",
+              weights + kv + workspace + graphs + other, weights, workspace, kv, graphs, other);
+  }
   const int64_t tokens = num_blocks * engine.cache.block_size;
   const int64_t length = engine.scheduler.max_model_len;
   log::continuation(fmt::format("Available KV cache memory: {:.2f} GiB", kv));

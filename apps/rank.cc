@@ -44,7 +44,8 @@ ParallelGroups make_groups(const RankConfig& config, Store& store) {
 Json loaded_report(const Worker& worker) {
   const MemoryReport memory = worker.memory();
   return {{"num_kv_blocks", worker.num_kv_blocks()}, {"weights", memory.weights},         {"kv_cache", memory.kv_cache},
-          {"activations", memory.activations},       {"rotary", memory.rotary}};
+          {"activations", memory.activations},       {"rotary", memory.rotary},
+          {"graphs", memory.graphs},                 {"other", memory.other}};
 }
 
 void load(Worker& worker, RankLink& link) {
@@ -58,9 +59,29 @@ void load(Worker& worker, RankLink& link) {
   link.wait_start(Deadline::after(kStartTimeout));
 }
 
+// A GPU gets the next step while it computes one: between two of them it has nothing to wait for.
+void run_steps(Worker& worker, RankLink& link) {
+  int64_t expected = 1;
+  while (true) {
+    const bool busy = worker.num_started() > 0;
+    std::optional<SchedulerOutput> step;
+    if (worker.num_started() < ModelRunner::kMaxStarted) step = busy ? link.poll_step() : link.next_step();
+    if (step) {
+      if (step->step != expected) {
+        throw IoError("step " + std::to_string(step->step) + " where step " + std::to_string(expected) + " was expected");
+      }
+      ++expected;
+      worker.start(*step);
+    } else if (!busy) {
+      return;
+    }
+    if (worker.ready()) link.send_output(worker.finish());
+  }
+}
+
 void serve(RankLink& link) {
   const RankConfig& config = link.config();
-  Worker worker(config.engine, config.rank, make_groups(config, link.store()), config.ranks_on_node());
+  Worker worker(config.engine, config.rank, make_groups(config, link.store()), config.ranks_on_node(), config.local_rank());
   struct EndWatch {
     RankLink& link;
     EndWatch(RankLink& l, Worker& worker) : link(l) {
@@ -69,14 +90,7 @@ void serve(RankLink& link) {
     ~EndWatch() { link.on_end({}); }
   } watch(link, worker);
   load(worker, link);
-  int64_t expected = 1;
-  while (const auto step = link.next_step()) {
-    if (step->step != expected) {
-      throw IoError("step " + std::to_string(step->step) + " where step " + std::to_string(expected) + " was expected");
-    }
-    ++expected;
-    link.send_output(worker.execute(*step));
-  }
+  run_steps(worker, link);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include "apps/flag_parser.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "ops/kernel_table.h"
+#include "tensor/device_memory.h"
 
 namespace tutti {
 namespace {
@@ -15,6 +17,8 @@ namespace {
 struct RawValues {
   std::string model_flag;
   std::string host;
+  std::string device = "auto";
+  std::string quantization;
   std::string scheduling_policy = "fcfs";
   std::string log_format = "text";
   std::string override_generation_config = "{}";
@@ -42,6 +46,9 @@ void model_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--tokenizer", &o.tokenizer, "a folder with a tokenizer, in place of the model's");
   p.value("--load-format", &o.engine.load_format, "auto, safetensors, gguf or dummy (made-up weights)");
   p.value("--dtype", &o.engine.dtype, "auto, float32, float16 or bfloat16");
+  p.value("--device", &raw.device, "auto (a GPU where there is one), cuda or cpu");
+  p.value("--quantization", &raw.quantization, "-q: fp8 = matrices become FP8 at load (GPUs); unset: as in the files");
+  p.toggle("--enforce-eager", &o.engine.enforce_eager, "no CUDA graphs");
   p.value("--seed", &o.engine.seed, "of sampling, for requests that bring none");
   p.count("--max-model-len", &o.engine.scheduler.max_model_len, "most tokens of a request, 32k or 32K; -1 = what fits");
   p.value("--generation-config", &o.generation_config, "auto, vllm (no defaults of the model) or a folder");
@@ -74,7 +81,7 @@ void engine_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--gpu-memory-utilization", &cache.gpu_memory_utilization, "share of a GPU's memory to use");
   p.count("--kv-cache-memory-bytes", &cache.kv_cache_memory_bytes, "KV cache of a rank, 4G");
   p.count("--num-gpu-blocks-override", &cache.num_blocks_override, "KV blocks of a rank");
-  p.value("--kv-cache-dtype", &cache.kv_cache_dtype, "auto, float32, float16 or bfloat16");
+  p.value("--kv-cache-dtype", &cache.kv_cache_dtype, "auto, float32, float16, bfloat16 or fp8");
   p.toggle("--enable-prefix-caching", &cache.enable_prefix_caching, "reuse KV of equal prefixes");
   p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step");
   p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step");
@@ -154,6 +161,25 @@ std::vector<std::string> parse_string_list(const std::string& text, const std::s
   return values;
 }
 
+void settle_device(EngineConfig& engine, const RawValues& raw) {
+  if (raw.device != "auto" && raw.device != "cuda" && raw.device != "cpu") {
+    throw ConfigError("--device " + raw.device + ": expected auto, cuda or cpu");
+  }
+  const int gpus = raw.device == "cpu" ? 0 : cuda::device_count();
+  if (raw.device == "cuda" && gpus == 0) {
+    throw ConfigError(cuda_kernel_table() == nullptr
+                          ? "--device cuda: this program was built without CUDA (configure with -DTUTTI_CUDA=ON)"
+                          : "--device cuda: no GPU is seen (is the NVIDIA driver loaded? what does CUDA_VISIBLE_DEVICES say?)");
+  }
+  engine.device = gpus > 0 ? "cuda" : "cpu";
+  // What the files say is used whether or not it is said again.
+  const bool of_files = raw.quantization.empty() || raw.quantization == "gguf" || raw.quantization == "compressed-tensors";
+  if (!of_files && raw.quantization != "fp8") {
+    throw ConfigError("--quantization " + raw.quantization + ": expected fp8, or what the files have (gguf)");
+  }
+  engine.quantization = raw.quantization == "fp8" ? "fp8" : "";
+}
+
 void settle_model(ServeOptions& o, const RawValues& raw) {
   if (!raw.model_flag.empty()) {
     if (!o.engine.model.empty() && o.engine.model != raw.model_flag) {
@@ -162,6 +188,7 @@ void settle_model(ServeOptions& o, const RawValues& raw) {
     o.engine.model = raw.model_flag;
   }
   if (o.engine.model.empty()) throw ConfigError("which model? tutti serve MODEL, a folder or a .gguf file");
+  settle_device(o.engine, raw);
   o.engine.parallel.tensor_split = parse_int_list(raw.tensor_split, "--tensor-split");
   o.engine.parallel.pipeline_layer_partition = parse_int_list(raw.layer_partition, "--pipeline-layer-partition");
   o.engine.parallel.validate();
@@ -211,6 +238,8 @@ void note_cluster_flags(ServeOptions& o, const FlagParser& p) {
   add("--tensor-parallel-size", std::to_string(o.engine.parallel.tensor_parallel_size));
   add("--pipeline-parallel-size", std::to_string(o.engine.parallel.pipeline_parallel_size));
   add("--dtype", o.engine.dtype);
+  add("--device", o.engine.device);
+  add("--quantization", o.engine.quantization);
   add("--load-format", o.engine.load_format);
   add("--max-model-len", std::to_string(o.engine.scheduler.max_model_len));
   add("--max-num-batched-tokens", std::to_string(o.engine.scheduler.max_num_batched_tokens));

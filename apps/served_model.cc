@@ -91,7 +91,9 @@ void settle_max_model_len(EngineConfig& engine, const ModelConfig& config) {
   }
 }
 
+// On GPUs each rank looks at its own, whose memory only its process can see for free.
 void say_fit(const ModelSource& source, const EngineConfig& engine, int local_ranks) {
+  if (engine.device != "cpu") return;
   std::vector<int> ranks(static_cast<size_t>(local_ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
   const int64_t available = available_memory();

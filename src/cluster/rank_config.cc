@@ -63,6 +63,9 @@ void fields(A& a, Config& c) {
   a("model_path", c.model_path);
   a("load_format", c.load_format);
   a("dtype", c.dtype);
+  a("device", c.device);
+  a("quantization", c.quantization);
+  a("enforce_eager", c.enforce_eager);
   a("seed", c.seed);
   a("tensor_parallel_size", c.parallel.tensor_parallel_size);
   a("pipeline_parallel_size", c.parallel.pipeline_parallel_size);
@@ -87,6 +90,10 @@ void fields(A& a, Config& c) {
 
 int RankConfig::ranks_on_node() const {
   return static_cast<int>(std::count(node_of_rank.begin(), node_of_rank.end(), node_of_rank[static_cast<size_t>(rank)]));
+}
+
+int RankConfig::local_rank() const {
+  return static_cast<int>(std::count(node_of_rank.begin(), node_of_rank.begin() + rank, node_of_rank[static_cast<size_t>(rank)]));
 }
 
 Json to_json(const EngineConfig& config) {

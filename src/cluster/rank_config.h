@@ -24,6 +24,8 @@ struct RankConfig {
 
   int world_size() const { return static_cast<int>(node_of_rank.size()); }
   int ranks_on_node() const;
+  // This rank's number among those of its node.
+  int local_rank() const;
 };
 
 Json to_json(const EngineConfig& config);

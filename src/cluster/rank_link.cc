@@ -81,6 +81,8 @@ Json RankLink::wait_start(Deadline deadline) {
 
 std::optional<SchedulerOutput> RankLink::next_step() { return steps_.pop(Deadline::never()); }
 
+std::optional<SchedulerOutput> RankLink::poll_step() { return steps_.try_pop(); }
+
 bool RankLink::ended() {
   std::lock_guard lock(end_mutex_);
   return end_reason_.has_value();

@@ -44,6 +44,8 @@ class RankLink {
   Json wait_start(Deadline deadline);
   // The next step; nothing when the rank shall end.
   std::optional<SchedulerOutput> next_step();
+  // The same without waiting: nothing also when no step is there yet.
+  std::optional<SchedulerOutput> poll_step();
 
   // The cluster has ended, or the parent is gone.
   bool ended();

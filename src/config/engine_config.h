@@ -26,7 +26,7 @@ struct CacheConfig {
   double gpu_memory_utilization = 0.92;
   std::optional<int64_t> kv_cache_memory_bytes;  // --kv-cache-memory-bytes; on the CPU 4 GiB unless said
   std::optional<int64_t> num_blocks_override;    // --num-gpu-blocks-override
-  std::string kv_cache_dtype = "auto";           // auto = float32 on the CPU, bfloat16 on a GPU
+  std::string kv_cache_dtype = "auto";           // auto = float32 on the CPU, that of the activations on a GPU
 };
 
 // How the ranks of different nodes exchange tensors.
@@ -44,6 +44,9 @@ struct EngineConfig {
   std::vector<std::string> served_model_names;
   std::string load_format = "auto";
   std::string dtype = "auto";
+  std::string device = "cpu";            // cpu or cuda; of all ranks
+  std::string quantization;              // "" or fp8: matrices become FP8 at load (GPUs)
+  bool enforce_eager = false;            // no graphs
   uint64_t seed = 0;
   ParallelConfig parallel;
   CommConfig comm;

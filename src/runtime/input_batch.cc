@@ -12,6 +12,12 @@ void RequestState::append(int32_t token) {
   if (history) ++history->output_counts[token];
 }
 
+void RequestState::settle(int64_t position, int32_t token) {
+  int32_t& pending = token_ids.at(static_cast<size_t>(position));
+  CHECK_LT(pending, 0);
+  pending = token;
+}
+
 void InputBatch::apply(const SchedulerOutput& step) {
   if (step.step == 1) {  // a new epoch
     requests_.clear();
@@ -48,6 +54,11 @@ RequestState* InputBatch::find(RequestId id) {
   return it == requests_.end() ? nullptr : &it->second;
 }
 
+RequestState* InputBatch::find(RequestId id, uint64_t incarnation) {
+  RequestState* request = find(id);
+  return request != nullptr && request->incarnation == incarnation ? request : nullptr;
+}
+
 RequestState& InputBatch::scheduled(const SchedulerOutput& step, RequestId id) {
   RequestState* request = find(id);
   if (request == nullptr) {
@@ -63,9 +74,12 @@ int64_t InputBatch::depends_on(const SchedulerOutput& step) {
   return latest;
 }
 
-StepInputs InputBatch::build(const Context& ctx, const SchedulerOutput& step) {
-  const int64_t num_tokens = step.num_tokens();
-  const auto num_seqs = static_cast<int64_t>(step.scheduled.size());
+StepInputs InputBatch::build(Arena& arena, const SchedulerOutput& step, int64_t padded_rows) {
+  const auto own_seqs = static_cast<int64_t>(step.scheduled.size());
+  const int64_t own_tokens = step.num_tokens();
+  CHECK(padded_rows == 0 || (own_tokens == own_seqs && own_tokens <= padded_rows));
+  const int64_t num_tokens = std::max(own_tokens, padded_rows);
+  const int64_t num_seqs = std::max(own_seqs, padded_rows);
   int64_t max_blocks = 1;
   StepInputs inputs;
   AttentionMetadata& meta = inputs.meta;
@@ -76,16 +90,16 @@ StepInputs InputBatch::build(const Context& ctx, const SchedulerOutput& step) {
   }
   meta.num_seqs = static_cast<int>(num_seqs);
   meta.num_tokens = num_tokens;
-  Arena& arena = *ctx.arena;
   inputs.ids = arena.allocate({num_tokens}, DType::kI32);
   meta.query_start = arena.allocate({num_seqs + 1}, DType::kI32);
   meta.seq_lens = arena.allocate({num_seqs}, DType::kI32);
-  meta.block_table = arena.allocate({num_seqs, max_blocks}, DType::kI32);
   meta.positions = arena.allocate({num_tokens}, DType::kI32);
   meta.slot_mapping = arena.allocate({num_tokens}, DType::kI64);
+  const Tensor logit_row_ids = arena.allocate({num_tokens}, DType::kI32);
+  meta.block_table = arena.allocate({num_seqs, max_blocks}, DType::kI32);
 
   int64_t row = 0;
-  for (int64_t s = 0; s < num_seqs; ++s) {
+  for (int64_t s = 0; s < own_seqs; ++s) {
     const ScheduledRequest& part = step.scheduled[static_cast<size_t>(s)];
     RequestState& request = scheduled(step, part.id);
     const int64_t length = part.num_computed_tokens + part.num_tokens;
@@ -101,8 +115,28 @@ StepInputs InputBatch::build(const Context& ctx, const SchedulerOutput& step) {
     add_logit_rows(request, part, row, inputs);
     row += part.num_tokens;
   }
-  meta.query_start.data_as<int32_t>()[num_seqs] = static_cast<int32_t>(row);
+  meta.query_start.data_as<int32_t>()[own_seqs] = static_cast<int32_t>(row);
+  const int64_t wanted = padded_rows > 0 ? padded_rows : static_cast<int64_t>(inputs.logit_rows.size());
+  inputs.logit_row_ids = logit_row_ids.slice(0, 0, wanted);
+  for (size_t i = 0; i < inputs.logit_rows.size(); ++i) {
+    inputs.logit_row_ids.data_as<int32_t>()[i] = static_cast<int32_t>(inputs.logit_rows[i].row);
+  }
+  if (padded_rows > 0) {
+    meta.max_query_len = 1;
+    pad(own_seqs, padded_rows, inputs);
+  }
   return inputs;
+}
+
+void InputBatch::pad(int64_t own, int64_t padded_rows, StepInputs& inputs) {
+  for (int64_t i = own; i < padded_rows; ++i) {
+    inputs.ids.data_as<int32_t>()[i] = 0;
+    inputs.meta.positions.data_as<int32_t>()[i] = 0;
+    inputs.meta.slot_mapping.data_as<int64_t>()[i] = -1;
+    inputs.meta.query_start.data_as<int32_t>()[i + 1] = static_cast<int32_t>(own);
+    inputs.meta.seq_lens.data_as<int32_t>()[i] = 0;
+    inputs.logit_row_ids.data_as<int32_t>()[i] = static_cast<int32_t>(i);
+  }
 }
 
 void InputBatch::fill_sequence(const RequestState& request, const ScheduledRequest& part, int64_t row, StepInputs& inputs) const {

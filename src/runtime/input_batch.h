@@ -31,6 +31,11 @@ struct RequestState {
 
   int64_t num_output_tokens() const { return static_cast<int64_t>(token_ids.size()) - num_prompt_tokens; }
   void append(int32_t token);
+  // The next token is chosen on the device and not yet known here: number `row` of those that its step samples. Not for
+  // requests whose sampling looks back.
+  void append_pending(int64_t row) { token_ids.push_back(static_cast<int32_t>(-1 - row)); }
+  // The pending token at `position` is known.
+  void settle(int64_t position, int32_t token);
 };
 
 // A row whose logits are wanted, and for what.
@@ -42,9 +47,10 @@ struct LogitRow {
 };
 
 struct StepInputs {
-  Tensor ids;  // I32 [num_tokens]
+  Tensor ids;  // I32 [num_tokens]; -1 - i stands for the token that the step before samples as its number i
   AttentionMetadata meta;
   std::vector<LogitRow> logit_rows;  // in the order of the rows
+  Tensor logit_row_ids;              // I32 [logit_rows.size()]: their rows
 };
 
 class InputBatch {
@@ -56,16 +62,21 @@ class InputBatch {
   void apply(const SchedulerOutput& step);
   // The latest step whose sampled tokens the rows of this one continue; 0 = none.
   int64_t depends_on(const SchedulerOutput& step);
-  // Tensors from the arena. All tokens of the rows must be known.
-  StepInputs build(const Context& ctx, const SchedulerOutput& step);
+  // Tensors from `arena`, whose memory the CPU can write; the block table comes last. All tokens of the rows must be known
+  // or pending. `padded_rows`, for steps in which every request has one row: as many sequences and rows, those beyond the
+  // step's own empty, without a slot and with logit rows that are nobody's.
+  StepInputs build(Arena& arena, const SchedulerOutput& step, int64_t padded_rows = 0);
 
   RequestState* find(RequestId id);
+  // nullptr when the request is gone, or came back since.
+  RequestState* find(RequestId id, uint64_t incarnation);
   size_t num_requests() const { return requests_.size(); }
 
  private:
   RequestState& scheduled(const SchedulerOutput& step, RequestId id);
   void fill_sequence(const RequestState& request, const ScheduledRequest& part, int64_t row, StepInputs& inputs) const;
   void add_logit_rows(RequestState& request, const ScheduledRequest& part, int64_t row, StepInputs& inputs) const;
+  static void pad(int64_t own, int64_t padded_rows, StepInputs& inputs);
 
   int64_t block_size_;
   int64_t last_step_ = 0;

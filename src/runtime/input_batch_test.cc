@@ -14,9 +14,7 @@ using ::testing::ThrowsMessage;
 
 class InputBatchTest : public testing::Test {
  protected:
-  ThreadPool pool_{1};
   Arena arena_{1 << 16, Device::cpu()};
-  Context ctx_{Device::cpu(), &pool_, &arena_};
   InputBatch batch_{4};
 
   template <typename T>
@@ -36,7 +34,7 @@ TEST_F(InputBatchTest, TensorsOfAMixedStep) {
   first.new_requests = {{7, {10, 11, 12, 13, 14}, 5, {}}, {8, {20, 21}, 2, {}}};
   first.scheduled = {{7, 3, 0, {5}, false}, {8, 2, 0, {2}, true}};
   batch_.apply(first);
-  const StepInputs inputs = batch_.build(ctx_, first);
+  const StepInputs inputs = batch_.build(arena_, first);
   EXPECT_THAT(values<int32_t>(inputs.ids), ElementsAre(10, 11, 12, 20, 21));
   EXPECT_THAT(values<int32_t>(inputs.meta.positions), ElementsAre(0, 1, 2, 0, 1));
   EXPECT_THAT(values<int64_t>(inputs.meta.slot_mapping), ElementsAre(20, 21, 22, 8, 9));
@@ -49,12 +47,35 @@ TEST_F(InputBatchTest, TensorsOfAMixedStep) {
   SchedulerOutput second = step(2);
   second.scheduled = {{8, 1, 2, {}, true}, {7, 2, 3, {6}, true}};
   batch_.apply(second);
-  const StepInputs next = batch_.build(ctx_, second);
+  const StepInputs next = batch_.build(arena_, second);
   EXPECT_THAT(values<int32_t>(next.ids), ElementsAre(22, 13, 14));
   EXPECT_THAT(values<int64_t>(next.meta.slot_mapping), ElementsAre(10, 23, 24));
   EXPECT_THAT(values<int32_t>(next.meta.block_table), ElementsAre(2, 0, 5, 6));
   EXPECT_EQ(next.meta.max_query_len, 2);
   EXPECT_EQ(next.meta.max_seq_len, 5);
+}
+
+TEST_F(InputBatchTest, PaddedRowsAreNobodys) {
+  SchedulerOutput first = step(1);
+  first.new_requests = {{7, {10, 11}, 2, {}}, {8, {20, 21, 22}, 3, {}}};
+  first.scheduled = {{7, 2, 0, {5}, true}, {8, 3, 0, {2}, true}};
+  batch_.apply(first);
+  batch_.find(7)->append_pending(0);
+  batch_.find(8)->append_pending(1);
+  batch_.find(7)->settle(2, 12);
+  SchedulerOutput second = step(2);
+  second.scheduled = {{7, 1, 2, {}, true}, {8, 1, 3, {}, true}};
+  batch_.apply(second);
+  const StepInputs inputs = batch_.build(arena_, second, 4);
+  EXPECT_EQ(inputs.meta.num_seqs, 4);
+  EXPECT_EQ(inputs.meta.num_tokens, 4);
+  EXPECT_EQ(inputs.meta.max_query_len, 1);
+  EXPECT_THAT(values<int32_t>(inputs.ids), ElementsAre(12, -2, 0, 0));
+  EXPECT_THAT(values<int32_t>(inputs.meta.query_start), ElementsAre(0, 1, 2, 2, 2));
+  EXPECT_THAT(values<int32_t>(inputs.meta.seq_lens), ElementsAre(3, 4, 0, 0));
+  EXPECT_THAT(values<int64_t>(inputs.meta.slot_mapping), ElementsAre(22, 11, -1, -1));
+  EXPECT_THAT(values<int32_t>(inputs.logit_row_ids), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(inputs.logit_rows.size(), 2u);
 }
 
 TEST_F(InputBatchTest, PromptLogprobRowsNameTheNextToken) {
@@ -64,7 +85,7 @@ TEST_F(InputBatchTest, PromptLogprobRowsNameTheNextToken) {
   s.new_requests = {{1, {10, 11, 12}, 3, p}};
   s.scheduled = {{1, 3, 0, {0}, true}};
   batch_.apply(s);
-  const auto rows = batch_.build(ctx_, s).logit_rows;
+  const auto rows = batch_.build(arena_, s).logit_rows;
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].prompt_target, 11);
   EXPECT_EQ(rows[1].prompt_target, 12);

@@ -5,21 +5,18 @@
 #include "base/error.h"
 
 namespace tutti {
-namespace {
 
-constexpr int64_t kDefaultCpuBytes = int64_t{4} << 30;
-
-}  // namespace
-
-DType kv_cache_dtype(const std::string& name, Device device) {
-  if (name == "auto") return device.is_cpu() ? DType::kF32 : DType::kBF16;
+DType kv_cache_dtype(const std::string& name, DType activations) {
+  if (name == "auto") return activations;
   if (name == "float32" || name == "float") return DType::kF32;
   if (name == "bfloat16") return DType::kBF16;
   if (name == "float16" || name == "half") return DType::kF16;
-  throw ConfigError("--kv-cache-dtype " + name + " is not one of auto, float32, bfloat16, float16");
+  if (name == "fp8" || name == "fp8_e4m3") return DType::kF8E4M3;
+  throw ConfigError("--kv-cache-dtype " + name + " is not one of auto, float32, bfloat16, float16, fp8");
 }
 
-int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, const SchedulerConfig& scheduler) {
+int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, const SchedulerConfig& scheduler,
+                          int64_t available) {
   const int64_t of_one_sequence = (scheduler.max_model_len + shape.block_size - 1) / shape.block_size;
   int64_t blocks = 0;
   std::string origin;
@@ -27,9 +24,10 @@ int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, c
     blocks = *cache.num_blocks_override;
     origin = "--num-gpu-blocks-override";
   } else {
-    const int64_t bytes = cache.kv_cache_memory_bytes.value_or(kDefaultCpuBytes);
+    const int64_t bytes = std::max<int64_t>(0, cache.kv_cache_memory_bytes.value_or(available));
     blocks = std::min(bytes / shape.bytes_per_block(), of_one_sequence * scheduler.max_num_seqs);
-    origin = "--kv-cache-memory-bytes " + std::to_string(bytes);
+    origin = cache.kv_cache_memory_bytes ? "--kv-cache-memory-bytes " + std::to_string(bytes)
+                                         : "the memory that is left (" + std::to_string(bytes) + " bytes)";
   }
   if (blocks < of_one_sequence) {
     throw ConfigError("the KV cache is too small: one sequence of " + std::to_string(scheduler.max_model_len) +

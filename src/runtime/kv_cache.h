@@ -25,12 +25,15 @@ struct KVCacheShape {
   }
 };
 
-// --kv-cache-dtype. Throws ConfigError naming the choices.
-DType kv_cache_dtype(const std::string& name, Device device);
+// --kv-cache-dtype; auto = F32 where activations are, else the activations' type. Throws ConfigError naming the choices.
+DType kv_cache_dtype(const std::string& name, DType activations);
 
-// Blocks this rank can hold by --num-gpu-blocks-override or --kv-cache-memory-bytes, never more than the scheduler's
-// limits can use. Throws ConfigError when not even one sequence of max_model_len fits.
-int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, const SchedulerConfig& scheduler);
+constexpr int64_t kDefaultCpuCacheBytes = int64_t{4} << 30;
+
+// Blocks this rank can hold by --num-gpu-blocks-override or --kv-cache-memory-bytes, else in `available` bytes, never more
+// than the scheduler's limits can use. Throws ConfigError when not even one sequence of max_model_len fits.
+int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, const SchedulerConfig& scheduler,
+                          int64_t available = kDefaultCpuCacheBytes);
 
 class KVCache {
  public:

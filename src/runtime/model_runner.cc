@@ -1,9 +1,17 @@
 #include "runtime/model_runner.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/cuda_context.h"
+#include "ops/ops.h"
+#include "runtime/logits_processor.h"
 
 namespace tutti {
 namespace {
+
+constexpr size_t kHostArenaBytes = size_t{1} << 30;  // address space: the sampler's rows under tensor parallelism
 
 // The rows of one request may lie in two chunks.
 void merge(std::vector<SampledToken>& all, SampledToken next) {
@@ -18,94 +26,243 @@ void merge(std::vector<SampledToken>& all, SampledToken next) {
   all.back().prompt_logprobs = std::move(prompt_logprobs);
 }
 
+// Every request has one row, whose logits choose its next token.
+bool is_decode(const SchedulerOutput& step) {
+  return std::all_of(step.scheduled.begin(), step.scheduled.end(),
+                     [](const ScheduledRequest& part) { return part.num_tokens == 1 && part.samples; });
+}
+
 }  // namespace
 
-ModelRunner::ModelRunner(const Context& ctx, const DecoderModel& model, const KVCache& cache, Communicator& tp, Communicator& pp,
-                         std::vector<Range> vocab, std::vector<int32_t> eos_token_ids, uint64_t seed)
-    : ctx_(ctx),
-      model_(model),
-      cache_(cache),
-      tp_(tp),
-      pp_(pp),
-      batch_(cache.shape().block_size),
-      relay_(pp),
-      sampler_(tp, std::move(vocab), std::move(eos_token_ids), seed) {}
+ModelRunner::ModelRunner(const RunnerParts& parts, const SchedulerConfig& scheduler, std::vector<Range> vocab,
+                         std::vector<int32_t> eos_token_ids, uint64_t seed)
+    : parts_(parts),
+      batch_(parts.cache.shape().block_size),
+      relay_(parts.pp),
+      sampler_(parts.tp, std::move(vocab), std::move(eos_token_ids), seed),
+      graphs_(parts.ctx) {
+  if (parts.ctx.device.is_cpu()) return;
+  const int64_t block_size = parts.cache.shape().block_size;
+  device_ = std::make_unique<DeviceStep>(parts.ctx, std::max(scheduler.max_num_batched_tokens, scheduler.max_num_seqs),
+                                         scheduler.max_num_seqs, (scheduler.max_model_len + block_size - 1) / block_size);
+  host_arena_ = std::make_unique<Arena>(kHostArenaBytes, Device::cpu());
+  host_ctx_.pool = parts.ctx.pool;
+  host_ctx_.arena = host_arena_.get();
+}
 
-std::vector<SampledToken> ModelRunner::run(const SchedulerOutput& step) {
-  ctx_.arena->reset();
-  if (step.step == 1) relay_.clear();
+ModelRunner::~ModelRunner() = default;
+
+void ModelRunner::start(const SchedulerOutput& step) {
+  CHECK_LT(started_.size(), kMaxStarted);
+  parts_.ctx.arena->reset();
+  if (step.step == 1) {
+    relay_.clear();
+    started_.clear();
+  }
   batch_.apply(step);
   // Tokens of steps long gone are fetched whether or not they are needed, so that none are left behind.
-  const int64_t settled = step.step - 2 * pp_.size() - 2;
+  const int64_t settled = step.step - 2 * parts_.pp.size() - 2;
   const int64_t needed = std::max(batch_.depends_on(step), settled);
   relay_.begin_step(needed, [&](const SampledRow& row, int32_t token) {
-    RequestState* request = batch_.find(row.id);
-    if (request != nullptr && request->incarnation == row.incarnation) request->append(token);
+    RequestState* request = batch_.find(row.id, row.incarnation);
+    if (request != nullptr) request->append(token);
   });
-  return step.scheduled.empty() ? std::vector<SampledToken>() : run_rows(step, needed);
+  started_.push_back({.step = step.step});
+  if (step.scheduled.empty()) return;
+  if (device_ != nullptr) {
+    run_on_gpu(step, needed);
+  } else {
+    run_on_cpu(step, needed);
+  }
 }
 
-std::vector<SampledToken> ModelRunner::run_rows(const SchedulerOutput& step, int64_t needed) {
-  const StepInputs inputs = batch_.build(ctx_, step);
-  const ForwardStep forward{ctx_, inputs.meta, cache_.layers()};
-  Residual r(ctx_, tp_, inputs.meta.num_tokens, model_.config().hidden_size);
-  if (model_.is_first_stage()) {
-    model_.embed(forward, inputs.ids, r);
-  } else {
-    receive_hidden(r);
-    if (model_.is_last_stage()) relay_.others_have(needed);
-  }
-  model_.layers(forward, r);
-  std::vector<SampledToken> sampled;
-  if (model_.is_last_stage()) {
-    sampled = sample(forward, inputs, r);
-  } else {
-    send_hidden(r);
-  }
-  note_sampled(step, sampled);
-  return sampled;
+bool ModelRunner::ready() const {
+  return !started_.empty() && (started_.front().pending.empty() || device_->ready(started_.front().ticket));
 }
 
-std::vector<SampledToken> ModelRunner::sample(const ForwardStep& forward, const StepInputs& inputs, Residual& r) {
+std::vector<SampledToken> ModelRunner::finish() {
+  CHECK(!started_.empty());
+  Started step = std::move(started_.front());
+  started_.pop_front();
+  if (step.pending.empty()) return std::move(step.sampled);
+  const DeviceStep::Answer answer = device_->read(step.ticket);
+  for (size_t i = 0; i < step.pending.size(); ++i) {
+    const Pending& p = step.pending[i];
+    if (!std::isfinite(answer.values[i])) throw_not_finite(p.id, p.position);
+    step.sampled[i].token_id = answer.tokens[i];
+    RequestState* request = batch_.find(p.id, p.incarnation);
+    if (request != nullptr) request->settle(p.position, answer.tokens[i]);
+  }
+  return std::move(step.sampled);
+}
+
+void ModelRunner::forward(const ForwardStep& step, const Tensor& ids, Residual& r, int64_t needed) {
+  if (parts_.model.is_first_stage()) {
+    parts_.model.embed(step, ids, r);
+  } else {
+    const Tensor& hidden = r.hidden();
+    parts_.pp_tensors.recv(hidden.data(), hidden.bytes(), parts_.pp.rank() - 1);
+    if (parts_.model.is_last_stage()) relay_.others_have(needed);
+  }
+  parts_.model.layers(step, r);
+  if (parts_.model.is_last_stage()) return;
+  const Tensor& hidden = r.hidden();
+  parts_.pp_tensors.send(hidden.data(), hidden.bytes(), parts_.pp.rank() + 1);
+}
+
+void ModelRunner::run_on_cpu(const SchedulerOutput& step, int64_t needed) {
+  const Context& ctx = parts_.ctx;
+  const StepInputs inputs = batch_.build(*ctx.arena, step);
+  const ForwardStep forward_step{ctx, inputs.meta, parts_.cache.layers()};
+  Residual r(ctx, parts_.tp_tensors, inputs.meta.num_tokens, parts_.model.config().hidden_size);
+  forward(forward_step, inputs.ids, r, needed);
+  if (parts_.model.is_last_stage()) started_.back().sampled = sample(forward_step, inputs, r);
+  note_sampled(step, started_.back().sampled);
+}
+
+void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
+  const Context& ctx = parts_.ctx;
+  const int64_t padded = is_decode(step) ? graphs_.padded(static_cast<int64_t>(step.scheduled.size())) : 0;
+  const StepInputs inputs = device_->upload(batch_.build(device_->next_inputs(), step, padded), padded > 0);
+  const std::span<const LogitRow> rows = inputs.logit_rows;
+  const bool on_gpu = gpu_can_choose(rows);
+  device_->begin_kernels();
+  if (padded > 0) {
+    graphs_.launch(padded);
+    device_->end_kernels();
+    if (!on_gpu) started_.back().sampled = sample_rows(graph_logits_.at(padded), rows);
+  } else {
+    const ForwardStep forward_step{ctx, inputs.meta, parts_.cache.layers()};
+    ops::take_pending(ctx, inputs.ids, device_->tokens());
+    Residual r(ctx, parts_.tp_tensors, inputs.meta.num_tokens, parts_.model.config().hidden_size);
+    forward(forward_step, inputs.ids, r, needed);
+    if (on_gpu) {
+      choose_best(forward_step, inputs, r);
+      device_->end_kernels();
+    } else if (parts_.model.is_last_stage()) {
+      started_.back().sampled = sample(forward_step, inputs, r);
+    }
+  }
+  if (on_gpu) {
+    note_pending(rows);
+    for (RequestState* request : sampling_requests(step)) request->last_sampled_step = step.step;
+    return;
+  }
+  note_sampled(step, started_.back().sampled);
+}
+
+// Where the vocabulary or the layers are cut, ranks have to agree on the tokens first.
+bool ModelRunner::gpu_can_choose(std::span<const LogitRow> rows) const {
+  if (parts_.tp.size() > 1 || parts_.pp.size() > 1 || rows.empty()) return false;
+  return std::all_of(rows.begin(), rows.end(), [](const LogitRow& row) {
+    return row.samples && row.prompt_target < 0 && row.request->sampling.greedy() && row.request->sampling.logprobs == -1 &&
+           !changes_logits(*row.request);
+  });
+}
+
+Tensor ModelRunner::choose_best(const ForwardStep& step, const StepInputs& inputs, Residual& r) {
+  const Context& ctx = step.ctx;
+  const Tensor& hidden = parts_.model.last_hidden(inputs.logit_row_ids, r);
+  const int64_t count = hidden.size(0);
+  Tensor logits;
+  for (int64_t begin = 0; begin < count; begin += kLogitRowsAtOnce) {
+    const ArenaScope scratch(ctx);
+    const int64_t n = std::min(kLogitRowsAtOnce, count - begin);
+    logits = parts_.model.logits(step, hidden.slice(0, begin, n));
+    ops::argmax(ctx, logits, device_->values().slice(0, begin, n), device_->tokens().slice(0, begin, n));
+  }
+  return logits;
+}
+
+Tensor ModelRunner::run_whole(const StepInputs& inputs) {
+  const Context& ctx = parts_.ctx;
+  ctx.arena->reset();
+  const ForwardStep step{ctx, inputs.meta, parts_.cache.layers()};
+  ops::take_pending(ctx, inputs.ids, device_->tokens());
+  Residual r(ctx, parts_.tp_tensors, inputs.meta.num_tokens, parts_.model.config().hidden_size);
+  forward(step, inputs.ids, r, 0);
+  return parts_.model.is_last_stage() ? choose_best(step, inputs, r) : Tensor();
+}
+
+void ModelRunner::rehearse(int64_t rows, bool decode) {
+  StepInputs inputs = device_->upload(batch_.build(device_->next_inputs(), SchedulerOutput{}, rows), false);
+  AttentionMetadata& meta = inputs.meta;
+  if (!decode) meta.num_seqs = 1;
+  meta.query_start = meta.query_start.slice(0, 0, meta.num_seqs + 1);
+  meta.seq_lens = meta.seq_lens.slice(0, 0, meta.num_seqs);
+  inputs.logit_row_ids = inputs.logit_row_ids.slice(0, 0, std::min(rows, device_->tokens().size(0)));
+  run_whole(inputs);
+  cuda::synchronize(cuda_stream(*parts_.ctx.cuda));
+}
+
+void ModelRunner::capture(int64_t rows) {
+  const StepInputs inputs = device_->upload(batch_.build(device_->next_inputs(), SchedulerOutput{}, rows), false);
+  cuda::synchronize(cuda_stream(*parts_.ctx.cuda));
+  graphs_.capture(rows, [&] { graph_logits_[rows] = run_whole(inputs); });
+}
+
+std::vector<SampledToken> ModelRunner::sample(const ForwardStep& step, const StepInputs& inputs, Residual& r) {
+  const Context& ctx = step.ctx;
   const auto count = static_cast<int64_t>(inputs.logit_rows.size());
   if (count == 0) return {};
-  const Tensor rows = ctx_.arena->allocate({count}, DType::kI32);
-  for (int64_t i = 0; i < count; ++i) {
-    rows.data_as<int32_t>()[i] = static_cast<int32_t>(inputs.logit_rows[static_cast<size_t>(i)].row);
-  }
-  const Tensor& hidden = model_.last_hidden(rows, r);
+  const Tensor& hidden = parts_.model.last_hidden(inputs.logit_row_ids, r);
   const std::span<const LogitRow> all = inputs.logit_rows;
   std::vector<SampledToken> sampled;
   for (int64_t begin = 0; begin < count; begin += kLogitRowsAtOnce) {
-    const ArenaScope scratch(ctx_);
+    const ArenaScope scratch(ctx);
     const int64_t n = std::min(kLogitRowsAtOnce, count - begin);
-    auto part = sampler_.sample(ctx_, model_.logits(forward, hidden.slice(0, begin, n)),
-                                all.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)));
+    auto part = sample_rows(parts_.model.logits(step, hidden.slice(0, begin, n)),
+                            all.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)));
     for (SampledToken& next : part) merge(sampled, std::move(next));
   }
   return sampled;
 }
 
-void ModelRunner::receive_hidden(Residual& r) {
-  const Tensor& hidden = r.hidden();
-  pp_.recv(hidden.data(), hidden.bytes(), pp_.rank() - 1);
+// `logits` has at least as many rows.
+std::vector<SampledToken> ModelRunner::sample_rows(const Tensor& logits, std::span<const LogitRow> rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  if (device_ == nullptr) return sampler_.sample(parts_.ctx, logits, rows);
+  const int64_t columns = logits.size(1);
+  if (!host_logits_.defined()) {
+    auto buffer = cuda::allocate_pinned(static_cast<size_t>(kLogitRowsAtOnce * columns) * sizeof(float));
+    host_logits_ = Tensor::view(buffer->data(), {kLogitRowsAtOnce, columns}, DType::kF32, Device::cpu(), buffer);
+  }
+  void* stream = cuda_stream(*parts_.ctx.cuda);
+  const Tensor here = host_logits_.slice(0, 0, count);
+  cuda::copy_async(here.data(), logits.data(), here.bytes(), stream);
+  cuda::synchronize(stream);
+  host_arena_->reset();
+  return sampler_.sample(host_ctx_, here, rows);
 }
 
-void ModelRunner::send_hidden(Residual& r) {
-  const Tensor& hidden = r.hidden();
-  pp_.send(hidden.data(), hidden.bytes(), pp_.rank() + 1);
+// Their tokens come with finish().
+void ModelRunner::note_pending(std::span<const LogitRow> rows) {
+  Started& step = started_.back();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    RequestState& request = *rows[i].request;
+    step.sampled.push_back({.id = request.id});
+    step.pending.push_back({request.id, request.incarnation, static_cast<int64_t>(request.token_ids.size())});
+    request.append_pending(static_cast<int64_t>(i));
+  }
+  step.ticket = device_->fetch(static_cast<int64_t>(rows.size()));
+}
+
+std::vector<RequestState*> ModelRunner::sampling_requests(const SchedulerOutput& step) {
+  std::vector<RequestState*> requests;
+  for (const ScheduledRequest& part : step.scheduled) {
+    if (part.samples) requests.push_back(batch_.find(part.id));
+  }
+  return requests;
 }
 
 // The last stage knows the tokens, the others will get them.
 void ModelRunner::note_sampled(const SchedulerOutput& step, const std::vector<SampledToken>& sampled) {
   std::vector<SampledRow> expected;
-  for (const ScheduledRequest& part : step.scheduled) {
-    if (!part.samples) continue;
-    RequestState& request = *batch_.find(part.id);
-    request.last_sampled_step = step.step;
-    expected.push_back({part.id, request.incarnation});
+  for (RequestState* request : sampling_requests(step)) {
+    request->last_sampled_step = step.step;
+    expected.push_back({request->id, request->incarnation});
   }
-  if (!model_.is_last_stage()) {
+  if (!parts_.model.is_last_stage()) {
     relay_.expect(step.step, std::move(expected));
     return;
   }

@@ -103,6 +103,14 @@ DType ModelSource::weight_dtype(const Parameter& parameter) const {
   return dtype && is_plain(tensor->dtype()) ? *dtype : tensor->dtype();
 }
 
+DType ModelSource::kept_dtype(const Parameter& parameter) const {
+  const DType dtype = weight_dtype(parameter);
+  if (!gpu_activations || parameter.is_vector()) return dtype;
+  // Embeddings are read row by row and stay as they are; so do matrices that the FP8 units cannot take.
+  const bool can = parameter.name != "embed.weight" && parameter.local_rows() % 16 == 0 && parameter.local_columns() % 16 == 0;
+  return can && (fp8 || dtype == DType::kF8E4M3) ? DType::kF8E4M3 : *gpu_activations;
+}
+
 QuantBlocks ModelSource::quant_blocks() const {
   const auto widest = [&](const char* part, int64_t columns) {
     int block = 1;
@@ -121,6 +129,31 @@ std::string ModelSource::describe() const {
   const size_t files = checkpoint->files().size();
   return fmt::format("{}, {} file{}, {:.1f} MB", dtype_name(main_dtype(*checkpoint)), files, files == 1 ? "" : "s",
                      static_cast<double>(checkpoint->total_bytes()) / 1e6);
+}
+
+namespace {
+
+// What GPU kernels compute in: --dtype, or as the checkpoint's 16-bit type, else bfloat16.
+DType gpu_activation_dtype(const ModelSource& source, const std::string& dtype) {
+  const auto asked = parse_dtype(dtype, source.dummy);
+  if (asked == DType::kBF16 || asked == DType::kF16) return *asked;
+  if (asked && is_plain(*asked)) {
+    throw ConfigError("--dtype " + dtype + " --device cuda: GPU kernels compute in bfloat16 or float16");
+  }
+  return source.config.dtype == "float16" || source.config.dtype == "F16" ? DType::kF16 : DType::kBF16;
+}
+
+}  // namespace
+
+ModelSource open_model(const EngineConfig& engine) {
+  ModelSource source = open_model(engine.model_path, engine.load_format, engine.dtype);
+  source.fp8 = engine.quantization == "fp8";
+  if (engine.device == "cpu") {
+    if (source.fp8) throw ConfigError("--quantization fp8 --device cpu: FP8 matrices are for GPUs; leave it out");
+    return source;
+  }
+  source.gpu_activations = gpu_activation_dtype(source, engine.dtype);
+  return source;
 }
 
 ModelSource open_model(const std::string& path, const std::string& load_format, const std::string& dtype) {

@@ -21,11 +21,16 @@ struct ModelSource {
   // What plain weights are converted to, by --dtype; always set for dummy weights. Float32 is not only wider: kernels
   // may round activations to the type of bfloat16 weights.
   std::optional<DType> dtype;
+  // On GPUs: the type of activations, in which every matrix is kept that does not become FP8.
+  std::optional<DType> gpu_activations;
+  bool fp8 = false;  // --quantization fp8
 
   // The files' name for a parameter.
   std::string file_name(std::string_view parameter) const;
   // As it is kept in memory. Throws IoError naming the tensor when the files do not have it.
   DType weight_dtype(const Parameter& parameter) const;
+  // As this rank's kernels keep it: on the CPU the same; on a GPU FP8 or the activations' type.
+  DType kept_dtype(const Parameter& parameter) const;
   // Units of the cut that the weights' block types ask for.
   QuantBlocks quant_blocks() const;
   // "BF16, 2 files, 269.1 MB"
@@ -34,8 +39,7 @@ struct ModelSource {
 
 // Throws IoError for files, ConfigError for what they say.
 ModelSource open_model(const std::string& path, const std::string& load_format = "auto", const std::string& dtype = "auto");
-inline ModelSource open_model(const EngineConfig& engine) {
-  return open_model(engine.model_path, engine.load_format, engine.dtype);
-}
+// The same for the device and the quantisation that were asked for. Throws ConfigError where they do not go together.
+ModelSource open_model(const EngineConfig& engine);
 
 }  // namespace tutti

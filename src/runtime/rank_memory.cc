@@ -29,36 +29,38 @@ std::optional<int64_t> kernel_number(const char* path) {
 
 }  // namespace
 
-size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& scheduler, int tp_size) {
+size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& scheduler, int tp_size, DType activations) {
   const ModelConfig& config = model.config();
   const TensorPartition& cut = model.partition();
   const int64_t tokens = std::max(scheduler.max_num_batched_tokens, scheduler.max_num_seqs);
   const int64_t heads = (cut.heads.count + 2 * cut.kv_heads.count) * config.head_dim;
   const int64_t widest = std::max({heads + cut.heads.count * config.head_dim, cut.ffn.count, config.hidden_size});
   // The stream, a block's output, the normed stream and their kept rows; a block's inside; its quantised copy.
-  int64_t floats = tokens * (6 * config.hidden_size + 2 * widest + std::max(config.hidden_size, cut.ffn.count));
+  int64_t elements = tokens * (6 * config.hidden_size + 2 * widest + std::max(config.hidden_size, cut.ffn.count));
   if (tp_size > 1) {
     // What a projection gathers: everybody's inputs, as sent and as used, and everybody's outputs.
     const int64_t inputs = std::max<int64_t>(config.intermediate_size, int64_t{config.num_heads} * config.head_dim);
-    floats += tokens * (4 * inputs + 3 * config.hidden_size + (tp_size + 2) * 128);
+    elements += tokens * (4 * inputs + 3 * config.hidden_size + (tp_size + 2) * 128);
   }
   const int64_t blocks = (scheduler.max_model_len + 15) / 16 + 1;
-  floats += scheduler.max_num_seqs * blocks + 8 * tokens;
+  int64_t floats = scheduler.max_num_seqs * blocks + 8 * tokens;
   if (model.is_last_stage()) {
     floats += std::min(kLogitRowsAtOnce, tokens) * cut.vocab.count;
     if (tp_size > 1) floats += kGatherRows * (2 * config.vocab_size + tp_size * 64);
   }
-  return static_cast<size_t>(floats) * sizeof(float) + static_cast<size_t>(kScratchBytes);
+  return dtype_bytes(activations, elements) + static_cast<size_t>(floats) * sizeof(float) + static_cast<size_t>(kScratchBytes);
 }
 
 int64_t rotary_bytes(const ModelConfig& config, int64_t max_positions) {
   return max_positions * config.rope.rotary_dim * static_cast<int64_t>(sizeof(float));
 }
 
-KVCacheShape kv_cache_shape(const DecoderModel& model, const CacheConfig& cache, Device device) {
+KVCacheShape kv_cache_shape(const DecoderModel& model, const CacheConfig& cache, DType activations) {
   return {model.layer_range().count(), model.partition().kv_heads.count, model.config().head_dim, cache.block_size,
-          kv_cache_dtype(cache.kv_cache_dtype, device)};
+          kv_cache_dtype(cache.kv_cache_dtype, activations)};
 }
+
+OutputCut output_cut(const EngineConfig& engine) { return engine.device == "cpu" ? OutputCut::kRows : OutputCut::kColumns; }
 
 std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineConfig& engine) {
   const ModelConfig& config = source.config;
@@ -70,14 +72,15 @@ std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineC
   std::vector<RankMemory> all;
   for (int rank = 0; rank < engine.parallel.replica_size(); ++rank) {
     const RankCoordinates at = engine.parallel.coordinates(rank);
-    const DecoderModel model(config, partition_tensors(config, engine.parallel, at.tp, blocks), *self,
+    const DecoderModel model(config, partition_tensors(config, engine.parallel, at.tp, blocks, output_cut(engine)), *self,
                              ranges[static_cast<size_t>(at.pp)], /*max_positions=*/1);
-    const KVCacheShape shape = kv_cache_shape(model, engine.cache, Device::cpu());
+    const DType activations = source.gpu_activations.value_or(DType::kF32);
+    const KVCacheShape shape = kv_cache_shape(model, engine.cache, activations);
     RankMemory memory;
     memory.rank = rank;
     memory.weights = parameter_bytes(source, model.parameters());
     memory.kv_cache = (scheduler.max_model_len + shape.block_size - 1) / shape.block_size * shape.bytes_per_block();
-    memory.activations = static_cast<int64_t>(activation_bytes(model, scheduler, engine.parallel.tensor_parallel_size));
+    memory.activations = static_cast<int64_t>(activation_bytes(model, scheduler, engine.parallel.tensor_parallel_size, activations));
     memory.rotary = rotary_bytes(config, scheduler.max_model_len);
     all.push_back(memory);
   }
@@ -111,10 +114,10 @@ void check_fits(const ModelSource& source, const EngineConfig& engine, const std
   }
   if (sum.total() <= available) return;
   throw ConfigError(fmt::format(
-      "does not fit: {} rank{} on this machine need {:.2f} GiB (weights {:.2f}, KV of one sequence {:.2f}, activations {:.2f}, "
+      "does not fit: {} rank{} on this {} need {:.2f} GiB (weights {:.2f}, KV of one sequence {:.2f}, activations {:.2f}, "
       "position tables {:.2f}), {:.2f} GiB are available. Ways out: more nodes (--tensor-parallel-size, "
       "--pipeline-parallel-size), a lower --max-model-len or --max-num-batched-tokens, a quantised model",
-      ranks.size(), ranks.size() == 1 ? "" : "s", gib(sum.total()), gib(sum.weights), gib(sum.kv_cache), gib(sum.activations),
+      ranks.size(), ranks.size() == 1 ? "" : "s", engine.device == "cpu" ? "machine" : "GPU", gib(sum.total()), gib(sum.weights), gib(sum.kv_cache), gib(sum.activations),
       gib(sum.rotary), gib(available)));
 }
 

@@ -13,10 +13,12 @@
 
 namespace tutti {
 
-// Reserved for one step's activations at the full token budget.
-size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& scheduler, int tp_size);
+// Reserved for one step's activations, of this type, at the full token budget.
+size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& scheduler, int tp_size, DType activations);
 int64_t rotary_bytes(const ModelConfig& config, int64_t max_positions);
-KVCacheShape kv_cache_shape(const DecoderModel& model, const CacheConfig& cache, Device device);
+KVCacheShape kv_cache_shape(const DecoderModel& model, const CacheConfig& cache, DType activations);
+// How the second matrix of a block is cut on the engine's device.
+OutputCut output_cut(const EngineConfig& engine);
 
 struct RankMemory {
   int rank = 0;
@@ -33,7 +35,8 @@ std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineC
 // What this machine has left (MemAvailable, or the control group's limit when that is lower).
 int64_t available_memory();
 
-// Throws ConfigError with the sum when `ranks` (those of this machine) need more than `available` bytes together.
+// Throws ConfigError with the sum when `ranks` (those of this machine, or of one GPU) need more than `available` bytes
+// together.
 void check_fits(const ModelSource& source, const EngineConfig& engine, const std::vector<int>& ranks, int64_t available);
 
 }  // namespace tutti

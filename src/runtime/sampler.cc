@@ -23,11 +23,15 @@ bool wants_logprobs(const LogitRow& row) { return row.samples && row.request->sa
 void check_numbers(float best_logit, const RequestState& request) {
   // A request that forbids every token has only itself to blame and gets the first one.
   if (std::isfinite(best_logit) || changes_logits(request)) return;
-  throw DeviceError("the logits of request " + std::to_string(request.id) + " at position " +
-                    std::to_string(request.token_ids.size()) + " are not finite numbers: the weights or the memory are damaged");
+  throw_not_finite(request.id, static_cast<int64_t>(request.token_ids.size()));
 }
 
 }  // namespace
+
+void throw_not_finite(RequestId id, int64_t position) {
+  throw DeviceError("the logits of request " + std::to_string(id) + " at position " + std::to_string(position) +
+                    " are not finite numbers: the weights or the memory are damaged");
+}
 
 Sampler::Sampler(Communicator& tp, std::vector<Range> vocab, std::vector<int32_t> eos_token_ids, uint64_t seed)
     : tp_(tp), vocab_(vocab), gather_(tp, std::move(vocab)), eos_token_ids_(std::move(eos_token_ids)), seed_(seed) {}

@@ -13,6 +13,9 @@
 
 namespace tutti {
 
+// The weights or the memory are damaged.
+[[noreturn]] void throw_not_finite(RequestId id, int64_t position);
+
 class Sampler {
  public:
   // `vocab`: the rows of each rank of the group. `seed` is for requests that bring none.

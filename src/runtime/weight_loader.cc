@@ -1,11 +1,14 @@
 #include "runtime/weight_loader.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "base/error.h"
 #include "ops/ops.h"
 #include "runtime/dummy_weights.h"
+#include "tensor/dequantize.h"
+#include "tensor/device_memory.h"
 #include "tensor/quantize.h"
 
 namespace tutti {
@@ -49,10 +52,12 @@ class Loader {
   void fill_matrix(const ParameterSlot& slot) {
     std::vector<Tensor> pieces;
     for (const Parameter& parameter : slot.pieces) {
-      pieces.push_back(with_dtype(source_.dummy ? dummy_values(parameter, *ctx_.pool) : slice(parameter),
-                                  source_.weight_dtype(parameter)));
+      const Tensor piece = source_.dummy ? dummy_values(parameter, *ctx_.pool) : slice(parameter);
+      pieces.push_back(with_dtype(piece, source_.gpu_activations.value_or(source_.weight_dtype(parameter))));
     }
-    *slot.matrix = ops::pack_weight(ctx_, pieces);
+    const bool fp8 = std::all_of(slot.pieces.begin(), slot.pieces.end(),
+                                 [&](const Parameter& p) { return source_.kept_dtype(p) == DType::kF8E4M3; });
+    *slot.matrix = fp8 ? ops::pack_weight_fp8(ctx_, pieces, {}) : ops::pack_weight(ctx_, pieces);
     if (source_.dummy) return;
     // All of it: the kernel maps pages around those that are read.
     for (const Parameter& parameter : slot.pieces) source_.checkpoint->release(find(parameter));
@@ -68,7 +73,7 @@ class Loader {
       plain_row_to_float(piece.data(), piece.dtype(), piece.numel(), out);
       out += piece.numel();
     }
-    *slot.vector = vector;
+    *slot.vector = cuda::to_device(vector, ctx_.device);
   }
 
   // The tensor in the file, checked against what the model expects.
@@ -108,13 +113,15 @@ class Loader {
 
   Tensor with_dtype(const Tensor& piece, DType dtype) const {
     if (piece.dtype() == dtype) return piece;
+    const bool plain = piece.dtype() == DType::kF32 || piece.dtype() == DType::kF16 || piece.dtype() == DType::kBF16;
     const int64_t rows = piece.size(0);
     const int64_t columns = piece.size(1);
     Tensor converted = Tensor::empty({rows, columns}, dtype);
     ctx_.pool->parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
       std::vector<float> row(static_cast<size_t>(columns));
       for (int64_t r = begin; r < end; ++r) {
-        plain_row_to_float(piece.row<std::byte>(r), piece.dtype(), columns, row.data());
+        if (plain) plain_row_to_float(piece.row<std::byte>(r), piece.dtype(), columns, row.data());
+        else dequantize_row(piece.dtype(), piece.row<std::byte>(r), columns, row.data());
         quantize_row(row.data(), columns, dtype, converted.row<std::byte>(r));
       }
     });
@@ -128,7 +135,9 @@ class Loader {
 int64_t slot_bytes(const ModelSource& source, const ParameterSlot& slot) {
   int64_t sum = 0;
   for (const Parameter& parameter : slot.pieces) {
-    sum += static_cast<int64_t>(dtype_bytes(source.weight_dtype(parameter), parameter.local_elements()));
+    const DType dtype = source.kept_dtype(parameter);
+    sum += static_cast<int64_t>(dtype_bytes(dtype, parameter.local_elements()));
+    if (dtype == DType::kF8E4M3) sum += 4 * parameter.local_rows();  // scales
   }
   return sum;
 }

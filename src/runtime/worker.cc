@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/deadline.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "models/generation_config.h"
 #include "models/stage_partition.h"
+#include "ops/kernel_table.h"
 #include "runtime/rank_memory.h"
+#include "tensor/device_memory.h"
 
 namespace tutti {
 namespace {
@@ -33,12 +35,20 @@ std::vector<int32_t> all_eos_token_ids(const ModelConfig& config, const std::str
   return ids;
 }
 
+// Left to what grows after the cache is made: library workspaces, fragments.
+constexpr int64_t kGpuSlackBytes = int64_t{256} << 20;
+
 float microseconds(Clock::duration duration) { return std::chrono::duration<float, std::micro>(duration).count(); }
 
 }  // namespace
 
-Worker::Worker(EngineConfig engine, int rank, ParallelGroups groups, int ranks_on_node)
-    : engine_(std::move(engine)), rank_(rank), groups_(std::move(groups)), pool_(make_pool(engine_.cpu_threads, ranks_on_node)) {
+Worker::Worker(EngineConfig engine, int rank, ParallelGroups groups, int ranks_on_node, int local_rank)
+    : engine_(std::move(engine)),
+      rank_(rank),
+      local_rank_(local_rank),
+      ranks_on_node_(ranks_on_node),
+      groups_(std::move(groups)),
+      pool_(make_pool(engine_.cpu_threads, ranks_on_node)) {
   CHECK_EQ(groups_.tp->size(), engine_.parallel.tensor_parallel_size);
   CHECK_EQ(groups_.pp->size(), engine_.parallel.pipeline_parallel_size);
   ctx_.pool = pool_.get();
@@ -49,13 +59,39 @@ Worker::~Worker() = default;
 void Worker::load(const LoadProgress& progress, std::unique_ptr<ModelSource> source) {
   source_ = source ? std::move(source) : std::make_unique<ModelSource>(open_model(engine_));
   if (engine_.scheduler.max_model_len <= 0) engine_.scheduler.max_model_len = source_->config.max_position_embeddings;
+  if (source_->gpu_activations) open_device();
   build_model();
-  load_weights(*source_, ctx_, model_->parameters(), progress);
-  make_cache();
-  arena_ = std::make_unique<Arena>(activation_bytes(*model_, engine_.scheduler, groups_.tp->size()), ctx_.device);
+  {
+    const cuda::Holder holder("weights");
+    load_weights(*source_, ctx_, model_->parameters(), progress);
+    if (cuda_ != nullptr) end_upload(*cuda_);
+  }
+  const cuda::Holder holder("activations");
+  arena_ = std::make_unique<Arena>(activation_bytes(*model_, engine_.scheduler, groups_.tp->size(), ctx_.activations), ctx_.device);
   ctx_.arena = arena_.get();
-  runner_ = std::make_unique<ModelRunner>(ctx_, *model_, *cache_, *groups_.tp, *groups_.pp, vocab_,
-                                          all_eos_token_ids(source_->config, source_->path), engine_.seed);
+  if (ctx_.device.is_cpu()) {
+    make_cache(kDefaultCpuCacheBytes);
+    runner_ = make_runner();
+  } else {
+    prepare_gpu();
+  }
+}
+
+int Worker::ranks_on_gpu() const {
+  const int gpus = std::max(1, cuda::device_count());
+  return (ranks_on_node_ + gpus - 1) / gpus;
+}
+
+void Worker::open_device() {
+  const int gpus = cuda::device_count();
+  ctx_.device = Device::cuda(gpus > 0 ? local_rank_ % gpus : 0);
+  ctx_.activations = *source_->gpu_activations;
+  cuda_ = make_cuda_context(ctx_.device, ctx_.activations);
+  ctx_.cuda = cuda_.get();
+  require_kernel(kernel_table(ctx_), Op::kAttention, kv_cache_dtype(engine_.cache.kv_cache_dtype, ctx_.activations));
+  const cuda::DeviceMemory memory = cuda::device_memory(ctx_.device);
+  const auto usable = static_cast<int64_t>(static_cast<double>(memory.total) * engine_.cache.gpu_memory_utilization) / ranks_on_gpu();
+  check_fits(*source_, engine_, {rank_}, std::min(usable, static_cast<int64_t>(memory.free)));
 }
 
 void Worker::build_model() {
@@ -64,17 +100,60 @@ void Worker::build_model() {
   const QuantBlocks blocks = source_->quant_blocks();
   vocab_.clear();
   for (int r = 0; r < engine_.parallel.tensor_parallel_size; ++r) {
-    vocab_.push_back(partition_tensors(config, engine_.parallel, r, blocks).vocab);
+    vocab_.push_back(partition_tensors(config, engine_.parallel, r, blocks, output_cut(engine_)).vocab);
   }
   const LayerRange range = partition_layers(config, engine_.parallel)[static_cast<size_t>(at.pp)];
-  model_ = std::make_unique<DecoderModel>(config, partition_tensors(config, engine_.parallel, at.tp, blocks), *groups_.tp,
-                                          range, engine_.scheduler.max_model_len);
+  const cuda::Holder holder("position tables");
+  model_ = std::make_unique<DecoderModel>(config, partition_tensors(config, engine_.parallel, at.tp, blocks, output_cut(engine_)),
+                                          *groups_.tp, range, engine_.scheduler.max_model_len, ctx_.device);
 }
 
-void Worker::make_cache() {
-  const KVCacheShape shape = kv_cache_shape(*model_, engine_.cache, ctx_.device);
-  const int64_t blocks = choose_num_blocks(shape, engine_.cache, engine_.scheduler);
+RunnerParts Worker::parts() const { return {ctx_, *model_, *cache_, *groups_.tp, *groups_.pp, *groups_.tp, *groups_.pp}; }
+
+std::unique_ptr<ModelRunner> Worker::make_runner() {
+  const cuda::Holder holder("step inputs");
+  return std::make_unique<ModelRunner>(parts(), engine_.scheduler, vocab_, all_eos_token_ids(source_->config, source_->path),
+                                       engine_.seed);
+}
+
+void Worker::make_cache(int64_t available) {
+  const cuda::Holder holder("KV cache");
+  const KVCacheShape shape = kv_cache_shape(*model_, engine_.cache, ctx_.activations);
+  const int64_t blocks = choose_num_blocks(shape, engine_.cache, engine_.scheduler, available);
   cache_ = std::make_unique<KVCache>(shape, agree_on_minimum(blocks), ctx_.device);
+}
+
+// The cache gets what is left once a step of the full budget has run, kernels have been chosen for every size of a decode
+// step, and it is known what their graphs take. Graphs hold the cache's address, so they are captured last.
+void Worker::prepare_gpu() {
+  const KVCacheShape shape = kv_cache_shape(*model_, engine_.cache, ctx_.activations);
+  cache_ = std::make_unique<KVCache>(shape, 1, ctx_.device);
+  runner_ = make_runner();
+  runner_->rehearse(std::max(engine_.scheduler.max_num_batched_tokens, engine_.scheduler.max_num_seqs), /*decode=*/false);
+  // Collectives and transfers between stages are not captured.
+  const bool graphs = !engine_.enforce_eager && groups_.tp->size() == 1 && groups_.pp->size() == 1;
+  const auto sizes = graphs ? GraphRunner::sizes(std::min(engine_.scheduler.max_num_seqs, kLogitRowsAtOnce)) : std::vector<int64_t>();
+  for (const int64_t rows : sizes) runner_->rehearse(rows, /*decode=*/true);
+  const auto free_before = static_cast<int64_t>(cuda::device_memory(ctx_.device).free);
+  if (graphs) runner_->capture(sizes.back());
+  const int64_t of_one = free_before - static_cast<int64_t>(cuda::device_memory(ctx_.device).free);
+  runner_.reset();
+  cache_.reset();
+
+  const auto all_are_here = [&] {  // ranks that share a GPU measure before any of them takes more
+    if (groups_.world != nullptr) groups_.world->barrier();
+  };
+  all_are_here();
+  const cuda::DeviceMemory memory = cuda::device_memory(ctx_.device);
+  all_are_here();
+  const auto usable = static_cast<int64_t>(static_cast<double>(memory.total) * engine_.cache.gpu_memory_utilization);
+  const auto used = static_cast<int64_t>(memory.total - memory.free);
+  const int64_t reserved = kGpuSlackBytes + std::max<int64_t>(0, of_one) * static_cast<int64_t>(sizes.size());
+  make_cache((usable - used) / ranks_on_gpu() - reserved);
+  runner_ = make_runner();
+  const auto free_at_last = static_cast<int64_t>(cuda::device_memory(ctx_.device).free);
+  for (const int64_t rows : sizes) runner_->capture(rows);
+  graph_bytes_ = std::max<int64_t>(0, free_at_last - static_cast<int64_t>(cuda::device_memory(ctx_.device).free));
 }
 
 // Over all ranks of the replica: along the tensor-parallel groups, then along the pipeline.
@@ -87,25 +166,38 @@ int64_t Worker::agree_on_minimum(int64_t value) {
   return value;
 }
 
+CommStats Worker::comm_stats() const {
+  const CommStats tp = groups_.tp->stats();
+  const CommStats pp = groups_.pp->stats();
+  return {tp.calls + pp.calls, tp.bytes + pp.bytes, tp.seconds + pp.seconds};
+}
+
 ModelRunnerOutput Worker::execute(const SchedulerOutput& step) {
-  const auto start = Clock::now();
-  const auto comm = [&] {
-    const CommStats tp = groups_.tp->stats();
-    const CommStats pp = groups_.pp->stats();
-    return CommStats{tp.calls + pp.calls, tp.bytes + pp.bytes, tp.seconds + pp.seconds};
-  };
-  const CommStats before = comm();
+  start(step);
+  return finish();
+}
+
+void Worker::start(const SchedulerOutput& step) {
+  begun_.push_back({step.step, Clock::now(), comm_stats()});
+  runner_->start(step);
+}
+
+ModelRunnerOutput Worker::finish() {
+  const Begun begun = begun_.front();
+  begun_.pop_front();
   ModelRunnerOutput output;
-  output.step = step.step;
-  output.sampled = runner_->run(step);
-  const CommStats after = comm();
+  output.step = begun.step;
+  output.sampled = runner_->finish();
+  const auto now = Clock::now();
+  const CommStats after = comm_stats();
   StepTiming timing;
   timing.rank = rank_;
-  timing.total_us = microseconds(Clock::now() - start);
-  timing.comm_us = static_cast<float>((after.seconds - before.seconds) * 1e6);
+  timing.total_us = microseconds(now - std::max(begun.at, finished_));
+  timing.comm_us = static_cast<float>((after.seconds - begun.comm.seconds) * 1e6);
   timing.compute_us = std::max(0.0f, timing.total_us - timing.comm_us);
-  timing.comm_bytes = after.bytes - before.bytes;
+  timing.comm_bytes = after.bytes - begun.comm.bytes;
   output.timings.push_back(timing);
+  finished_ = now;
   return output;
 }
 
@@ -126,6 +218,11 @@ MemoryReport Worker::memory() const {
   report.kv_cache = cache_->bytes();
   report.activations = static_cast<int64_t>(arena_->capacity());
   report.rotary = rotary_bytes(source_->config, engine_.scheduler.max_model_len);
+  if (ctx_.device.is_cpu()) return report;
+  report.graphs = graph_bytes_;
+  const cuda::DeviceMemory memory = cuda::device_memory(ctx_.device);
+  const int64_t known = report.weights + report.kv_cache + report.activations + report.rotary + report.graphs;
+  report.other = std::max<int64_t>(0, static_cast<int64_t>(memory.total - memory.free) / ranks_on_gpu() - known);
   return report;
 }
 

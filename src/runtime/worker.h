@@ -1,15 +1,19 @@
-// One rank: owns its part of the model, its KV cache and its threads, and runs the steps it is given. The process (or
-// thread) that drives it calls load() once and then execute() for each step, always on one thread.
+// One rank: owns its part of the model, its KV cache, its threads and its GPU, and runs the steps it is given. The process
+// (or thread) that drives it calls load() once and then execute() for each step, or start() and finish() to have a GPU
+// begin a step before the one before it has ended; always on one thread.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 
+#include "base/deadline.h"
 #include "comm/parallel_groups.h"
 #include "config/engine_config.h"
 #include "models/decoder.h"
 #include "ops/context.h"
+#include "ops/cuda_context.h"
 #include "protocol/step.h"
 #include "runtime/kv_cache.h"
 #include "runtime/model_runner.h"
@@ -24,12 +28,15 @@ struct MemoryReport {
   int64_t kv_cache = 0;     // reserved; pages that were never written cost nothing on a CPU
   int64_t activations = 0;  // reserved, likewise
   int64_t rotary = 0;
+  int64_t graphs = 0;       // GPUs: as measured
+  int64_t other = 0;        // GPUs: the driver's context, libraries' workspaces, a step's inputs
 };
 
 class Worker {
  public:
-  // `rank` is that of the world; `groups` are its communicators. `ranks_on_node` share this machine's cores.
-  Worker(EngineConfig engine, int rank, ParallelGroups groups, int ranks_on_node = 1);
+  // `rank` is that of the world; `groups` are its communicators. `ranks_on_node` share this machine's cores and GPUs, and
+  // this one is number `local_rank` among them.
+  Worker(EngineConfig engine, int rank, ParallelGroups groups, int ranks_on_node = 1, int local_rank = 0);
   ~Worker();
 
   // Opens the model, reads this rank's weights and makes its KV cache. All ranks of the replica call it together: they
@@ -40,6 +47,15 @@ class Worker {
   // Runs one step. The result has this rank's timing; `sampled` is filled on the last stage, with log-probabilities on
   // the output rank only.
   ModelRunnerOutput execute(const SchedulerOutput& step);
+  // The same in two halves. At most ModelRunner::kMaxStarted steps may be started and not finished; finish() is for the
+  // oldest, and returns at once when ready().
+  void start(const SchedulerOutput& step);
+  ModelRunnerOutput finish();
+  bool ready() const { return runner_->ready(); }
+  size_t num_started() const { return runner_->num_started(); }
+  // GPUs, for benchmarks: microseconds without a kernel before each step from here on.
+  void measure_gpu_idle() { runner_->measure_idle(); }
+  const std::vector<float>& gpu_idle_us() const { return runner_->idle_us(); }
 
   // The rank whose answers the engine wants: the first of the last stage.
   bool is_output_rank() const;
@@ -54,13 +70,22 @@ class Worker {
   void abort(const std::string& reason);
 
  private:
+  void open_device();
   void build_model();
-  void make_cache();
+  void make_cache(int64_t available);
+  void prepare_gpu();
+  std::unique_ptr<ModelRunner> make_runner();
+  RunnerParts parts() const;
+  int ranks_on_gpu() const;
+  CommStats comm_stats() const;
   int64_t agree_on_minimum(int64_t value);
 
   EngineConfig engine_;
   int rank_;
+  int local_rank_;
+  int ranks_on_node_;
   ParallelGroups groups_;
+  std::shared_ptr<CudaContext> cuda_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Arena> arena_;
   Context ctx_;
@@ -69,6 +94,15 @@ class Worker {
   std::unique_ptr<KVCache> cache_;
   std::unique_ptr<ModelRunner> runner_;
   std::vector<Range> vocab_;  // of each tensor-parallel rank
+  int64_t graph_bytes_ = 0;
+
+  struct Begun {
+    int64_t step;
+    Clock::time_point at;
+    CommStats comm;
+  };
+  std::deque<Begun> begun_;
+  Clock::time_point finished_{};  // the step before
 };
 
 }  // namespace tutti

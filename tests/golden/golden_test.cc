@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <string_view>
 
 #include "parallel/thread_cluster.h"
+#include "tensor/device_memory.h"
 
 namespace tutti::testing {
 namespace {
@@ -17,6 +20,7 @@ constexpr double kBFloat16 = 2e-2;  // root mean square: weights and cache are r
 
 struct Settings {
   int tp = 1;
+  std::string device = "cpu";
   std::string dtype = "float32";
   std::string kv_cache_dtype = "auto";
   Prepare prepare;
@@ -25,6 +29,7 @@ struct Settings {
 RequestResult run(const Golden& golden, const Settings& settings) {
   EngineConfig engine = test_engine(golden.folder, settings.tp);
   engine.dtype = settings.dtype;
+  engine.device = settings.device;
   engine.cache.kv_cache_dtype = settings.kv_cache_dtype;
   const TestRequest request = scored_request(golden.prompt, static_cast<int32_t>(golden.greedy.size()));
   return run_cluster(engine, make_schedule({request}), settings.prepare).at(1);
@@ -65,6 +70,50 @@ TEST_P(Goldens, BFloat16) {
   const RequestResult result = run(golden, {.tp = tp, .dtype = "bfloat16", .kv_cache_dtype = "bfloat16"});
   EXPECT_LT(error_of(golden, result).rms, kBFloat16);
 }
+
+// The golden's text, up to the first token whose lead is small enough for rounding to change it.
+void expect_text(const Golden& golden, const std::vector<int32_t>& tokens, const std::string& what) {
+  ASSERT_EQ(tokens.size(), golden.greedy.size());
+  const auto differs = std::mismatch(golden.greedy.begin(), golden.greedy.end(), tokens.begin()).first;
+  if (differs == golden.greedy.end()) return;
+  const auto at = static_cast<size_t>(differs - golden.greedy.begin());
+  EXPECT_LT(golden.greedy_gaps[at], 0.1f) << what << ": token " << at << " differs";
+}
+
+class GoldensOnGpu : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+  }
+};
+
+TEST_P(GoldensOnGpu, LogitsAndText) {
+  const auto& [name, dtype] = GetParam();
+  const Golden golden = load_golden(name);
+  const RequestResult scored = run(golden, {.device = "cuda", .dtype = dtype});
+  const RelativeError error = error_of(golden, scored);
+  std::printf("%s %s: rms %.5f, worst %.5f of the logits' deviation\n", name.c_str(), dtype.c_str(), error.rms, error.worst);
+  EXPECT_LT(error.rms, kBFloat16);
+  expect_text(golden, scored.tokens, "chosen by the sampler");
+}
+
+// The GPU chooses the tokens, one step ahead, with graphs and without.
+TEST_P(GoldensOnGpu, LookAheadGivesTheSameText) {
+  const auto& [name, dtype] = GetParam();
+  const Golden golden = load_golden(name);
+  EngineConfig engine = test_engine(golden.folder);
+  engine.dtype = dtype;
+  engine.device = "cuda";
+  for (const bool eager : {false, true}) {
+    engine.enforce_eager = eager;
+    const TestRequest request{golden.prompt, static_cast<int32_t>(golden.greedy.size()), greedy()};
+    const Results results = run_cluster(engine, make_schedule({request, request, request}));
+    for (const auto& [id, result] : results) expect_text(golden, result.tokens, "request " + std::to_string(id) + (eager ? ", eager" : ""));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldensOnGpu,
+                         ::testing::Combine(::testing::ValuesIn(golden_names()), ::testing::Values("bfloat16", "float16")),
+                         [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, Goldens, ::testing::Combine(::testing::ValuesIn(golden_names()), ::testing::Values(1, 2)),
                          [](const auto& info) { return std::get<0>(info.param) + "_tp" + std::to_string(std::get<1>(info.param)); });

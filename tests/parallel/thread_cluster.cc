@@ -98,14 +98,19 @@ Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutpu
   std::exception_ptr failure;
   const auto run_rank = [&](int rank) {
     try {
-      Worker worker(engine, rank, groups_of(engine.parallel, rank, transport, store), ranks);
+      Worker worker(engine, rank, groups_of(engine.parallel, rank, transport, store), ranks, rank);
       auto source = std::make_unique<ModelSource>(open_model(engine));
       if (prepare) prepare(*source);
       worker.load({}, std::move(source));
-      for (const SchedulerOutput& step : schedule) {
-        const ModelRunnerOutput output = worker.execute(step);
+      const auto finish = [&] {
+        const ModelRunnerOutput output = worker.finish();
         if (worker.is_output_rank()) collect(output, results);
+      };
+      for (const SchedulerOutput& step : schedule) {  // with look-ahead, as a rank's process does it
+        if (worker.num_started() == ModelRunner::kMaxStarted) finish();
+        worker.start(step);
       }
+      while (worker.num_started() > 0) finish();
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
