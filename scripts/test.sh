@@ -3,13 +3,13 @@
 #
 #   scripts/test.sh                 all stages
 #   scripts/test.sh --fast          the unit label of the release build only
-#   scripts/test.sh STAGE...        some of: release asan tsan
+#   scripts/test.sh STAGE...        some of: release asan tsan cuda
 #
 # Each stage has a budget of minutes on two cores; the table at the end shows what it took.
 source "$(dirname "$0")/lib.sh"
 
-STAGES=(release asan tsan)
-declare -A BUDGET=([packages]=4 [release]=15 [asan]=20 [tsan]=8)
+STAGES=(release asan tsan cuda)
+declare -A BUDGET=([packages]=4 [release]=15 [asan]=20 [tsan]=8 [cuda]=10)
 TSAN_TESTS=(base_test comm_test engine_test cluster_test server_test)
 FUZZ_SECONDS="${FUZZ_SECONDS:-60}"
 REPORT=()
@@ -44,6 +44,16 @@ asan() {
 tsan() {
   build tsan "${TSAN_TESTS[@]}" || return 1
   (cd "$ROOT" && ctest --preset tsan -R "^($(IFS='|'; echo "${TSAN_TESTS[*]}"))\$" --no-tests=error)
+}
+
+# Compiles the CUDA kernels and links everything that runs on them. That needs the compiler, not a GPU; Debian has none
+# that knows Hopper, so a machine without NVIDIA's own only says so.
+cuda() {
+  if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
+    say cuda "not compiled: no nvcc in PATH or /usr/local/cuda (CUDA 13's compiler is enough, a GPU is not needed)"
+    return 0
+  fi
+  build cuda tutti golden_models ops_conformance bench_ops_cuda bench_worker
 }
 
 FULL=1
