@@ -10,6 +10,7 @@ namespace tutti {
 namespace {
 
 constexpr int64_t kPadding = 1024;  // between the tensors of the arena
+constexpr int64_t kUnit = 64;       // to which an arena aligns
 
 }  // namespace
 
@@ -20,12 +21,14 @@ DeviceStep::DeviceStep(const Context& ctx, int64_t max_tokens, int64_t max_seqs,
   const auto table = static_cast<size_t>(std::max(max_seqs * max_blocks, max_tokens) * 4);
   for (Slot& slot : slots_) {
     slot.inputs = std::make_unique<Arena>(cuda::allocate_pinned(fixed + table));
+    slot.staged = Buffer::allocate(fixed + table, ctx.device);
     slot.answers = cuda::allocate_pinned(static_cast<size_t>(max_seqs) * 8);
   }
-  inputs_ = Buffer::allocate(fixed + table, ctx.device);
+  inputs_ = Buffer::allocate(fixed, ctx.device);
   block_table_ = Tensor::zeros({max_seqs, max_blocks}, DType::kI32, ctx.device);
-  const Tensor numbers = Tensor::empty({max_seqs}, DType::kI32);
-  std::iota(numbers.data_as<int32_t>(), numbers.data_as<int32_t>() + max_seqs, 0);
+  const int64_t count = std::max(max_seqs, static_cast<int64_t>(fixed) / kUnit + 1);
+  const Tensor numbers = Tensor::empty({count}, DType::kI32);
+  std::iota(numbers.data_as<int32_t>(), numbers.data_as<int32_t>() + count, 0);
   fence_ = Tensor::zeros({1}, DType::kI32, ctx.device);
   row_numbers_ = cuda::to_device(numbers, ctx.device);
   const Tensor answers = Tensor::zeros({2 * max_seqs}, DType::kI32, ctx.device);
@@ -54,13 +57,24 @@ StepInputs DeviceStep::upload(StepInputs host, bool for_graph) {
   const Tensor& table = host.meta.block_table;
   const int64_t rows = std::min(table.size(0), max_seqs_), width = table.size(1);
   CHECK_LE(width, block_table_.size(1));
-  const std::byte* begin = slots_[current_].inputs->data();
-  const auto offset = static_cast<size_t>(table.data_as<std::byte>() - begin);
-  cuda::copy_async(inputs_->data(), begin, offset + static_cast<size_t>(rows * width) * sizeof(int32_t), stream);
-  slots_[current_].uploaded.record(stream);
-  slots_[current_].used = true;
-  const Tensor narrow = Tensor::view(inputs_->data() + offset, {rows, width}, DType::kI32, ctx_.device);
+  Slot& slot = slots_[current_];
+  const std::byte* begin = slot.inputs->data();
+  const int64_t fixed = table.data_as<std::byte>() - begin;
+  if (slot.used) slot.taken.hold_back(copies_.get());
+  cuda::copy_async(slot.staged->data(), begin, static_cast<size_t>(fixed) + static_cast<size_t>(rows * width) * sizeof(int32_t),
+                   copies_.get());
+  slot.uploaded.record(copies_.get());
+  slot.uploaded.hold_back(stream);
+  const Tensor narrow = Tensor::view(slot.staged->data() + fixed, {rows, width}, DType::kI32, ctx_.device);
   ops::gather_rows(ctx_, narrow, row_numbers_.slice(0, 0, rows), block_table_.slice(0, 0, rows).slice(1, 0, width));
+  // Everything before the table as rows of one unit: arenas hand out multiples of it.
+  constexpr int64_t kWords = kUnit / 4;
+  const int64_t units = fixed / kUnit;
+  CHECK_EQ(fixed % kUnit, 0);
+  const auto words = [&](const Buffer& buffer) { return Tensor::view(buffer.data(), {units, kWords}, DType::kI32, ctx_.device); };
+  ops::gather_rows(ctx_, words(*slot.staged), row_numbers_.slice(0, 0, units), words(*inputs_));
+  slot.taken.record(stream);
+  slot.used = true;
   if (!for_graph) cuda::zero_async(fence_.data(), fence_.bytes(), stream);
 
   StepInputs inputs;

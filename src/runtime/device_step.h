@@ -1,7 +1,7 @@
-// A step's way to a GPU and back: its inputs go over in one copy, and a kernel spreads the rows of the block table, to
-// addresses and strides that never change, so that graphs can read them; the tokens that its kernels choose come back into
-// pinned memory. Two steps may be on their way: the second one reads the first one's tokens on the device. Worker thread
-// only.
+// A step's way to a GPU and back. Its inputs go over in one copy, while the step before still computes; two small kernels
+// then bring them to addresses and strides that never change, so that graphs can read them. The tokens that its kernels
+// choose come back into pinned memory. Two steps may be on their way: the second one reads the first one's tokens on the
+// device. Worker thread only.
 #pragma once
 
 #include <array>
@@ -52,7 +52,9 @@ class DeviceStep {
   struct Slot {
     std::unique_ptr<Arena> inputs;           // pinned
     std::shared_ptr<Buffer> answers;         // pinned: max_seqs tokens, then as many values
+    std::shared_ptr<Buffer> staged;          // device: the inputs as they came
     cuda::StreamEvent uploaded;
+    cuda::StreamEvent taken;
     bool used = false;
     cuda::StreamEvent fetched;
     size_t timed = 0;
@@ -62,6 +64,7 @@ class DeviceStep {
 
   const Context& ctx_;
   int64_t max_seqs_;
+  cuda::CopyStream copies_;
   std::array<Slot, kMaxSteps> slots_;
   size_t current_ = 0;
   bool measures_idle_ = false;
@@ -72,10 +75,10 @@ class DeviceStep {
   std::array<Times, 2 * kMaxSteps> times_;  // of the latest steps
   size_t timed_ = 0;
   std::vector<float> idle_us_;
-  std::shared_ptr<Buffer> inputs_;  // device: as the inputs' arena
+  std::shared_ptr<Buffer> inputs_;  // device: as the inputs' arena, without the block table
   Tensor block_table_;              // device: I32 [max_seqs, max_blocks]
   Tensor fence_;                    // a write that waits for all kernels before it
-  Tensor row_numbers_;              // device: I32 [max_seqs], 0, 1, 2, ...
+  Tensor row_numbers_;              // device: I32, 0, 1, 2, ...
   Tensor tokens_;
   Tensor values_;
 };

@@ -50,6 +50,19 @@ void synchronize(void* stream);
 // The tensor on `device`: itself on the CPU, else a copy. Waits.
 Tensor to_device(const Tensor& host, Device device);
 
+// A stream of its own, beside that of the kernels: copies that go on while they run.
+class CopyStream {
+ public:
+  CopyStream();
+  ~CopyStream();
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
+  void* get() const { return stream_; }
+
+ private:
+  void* stream_ = nullptr;
+};
+
 // A point in a stream's work.
 class StreamEvent {
  public:
@@ -63,6 +76,8 @@ class StreamEvent {
   // Everything before the recorded point is complete. Throws DeviceError when it failed.
   bool done() const;
   void wait() const;
+  // What is given to `stream` from now on waits for it on the device.
+  void hold_back(void* stream) const;
   // Both timed and done, or `earlier` never recorded: then 0.
   float microseconds_since(const StreamEvent& earlier) const;
 

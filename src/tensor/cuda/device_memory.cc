@@ -136,6 +136,14 @@ Tensor to_device(const Tensor& host, Device device) {
   }
 }
 
+CopyStream::CopyStream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  stream_ = stream;
+}
+
+CopyStream::~CopyStream() { (void)cudaStreamDestroy(as_stream(stream_)); }
+
 StreamEvent::StreamEvent(bool timed) {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -157,6 +165,10 @@ bool StreamEvent::done() const {
 }
 
 void StreamEvent::wait() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "a step on the GPU"); }
+
+void StreamEvent::hold_back(void* stream) const {
+  check(cudaStreamWaitEvent(as_stream(stream), static_cast<cudaEvent_t>(event_), 0), "cudaStreamWaitEvent");
+}
 
 float StreamEvent::microseconds_since(const StreamEvent& earlier) const {
   if (!earlier.recorded_) return 0;

@@ -23,11 +23,14 @@ std::string describe_holders() { return ""; }
 void copy_async(void*, const void*, size_t, void*) { refuse(); }
 void zero_async(void*, size_t, void*) { refuse(); }
 void synchronize(void*) { refuse(); }
+CopyStream::CopyStream() { refuse(); }
+CopyStream::~CopyStream() = default;
 StreamEvent::StreamEvent(bool) { refuse(); }
 StreamEvent::~StreamEvent() = default;
 void StreamEvent::record(void*) { refuse(); }
 bool StreamEvent::done() const { refuse(); }
 void StreamEvent::wait() const { refuse(); }
+void StreamEvent::hold_back(void*) const { refuse(); }
 float StreamEvent::microseconds_since(const StreamEvent&) const { refuse(); }
 
 Tensor to_device(const Tensor& host, Device device) {
