@@ -88,6 +88,10 @@ void Worker::open_device() {
   ctx_.activations = *source_->gpu_activations;
   cuda_ = make_cuda_context(ctx_.device, ctx_.activations);
   ctx_.cuda = cuda_.get();
+  if (groups_.tp->size() > 1 || groups_.pp->size() > 1) {
+    if (!make_device_groups_) throw ConfigError("several ranks on GPUs need communicators between them: use --device cpu, or one rank");
+    device_groups_ = make_device_groups_(ctx_.device, cuda_stream(*cuda_));
+  }
   require_kernel(kernel_table(ctx_), Op::kAttention, kv_cache_dtype(engine_.cache.kv_cache_dtype, ctx_.activations));
   const cuda::DeviceMemory memory = cuda::device_memory(ctx_.device);
   const auto usable = static_cast<int64_t>(static_cast<double>(memory.total) * engine_.cache.gpu_memory_utilization) / ranks_on_gpu();
@@ -105,10 +109,15 @@ void Worker::build_model() {
   const LayerRange range = partition_layers(config, engine_.parallel)[static_cast<size_t>(at.pp)];
   const cuda::Holder holder("position tables");
   model_ = std::make_unique<DecoderModel>(config, partition_tensors(config, engine_.parallel, at.tp, blocks, output_cut(engine_)),
-                                          *groups_.tp, range, engine_.scheduler.max_model_len, ctx_.device);
+                                          *tensor_groups().tp, range, engine_.scheduler.max_model_len, ctx_.device);
 }
 
-RunnerParts Worker::parts() const { return {ctx_, *model_, *cache_, *groups_.tp, *groups_.pp, *groups_.tp, *groups_.pp}; }
+const ParallelGroups& Worker::tensor_groups() const { return device_groups_.tp != nullptr ? device_groups_ : groups_; }
+
+RunnerParts Worker::parts() const {
+  const ParallelGroups& tensors = tensor_groups();
+  return {ctx_, *model_, *cache_, *groups_.tp, *groups_.pp, *tensors.tp, *tensors.pp};
+}
 
 std::unique_ptr<ModelRunner> Worker::make_runner() {
   const cuda::Holder holder("step inputs");
@@ -130,8 +139,7 @@ void Worker::prepare_gpu() {
   cache_ = std::make_unique<KVCache>(shape, 1, ctx_.device);
   runner_ = make_runner();
   runner_->rehearse(std::max(engine_.scheduler.max_num_batched_tokens, engine_.scheduler.max_num_seqs), /*decode=*/false);
-  // Collectives and transfers between stages are not captured.
-  const bool graphs = !engine_.enforce_eager && groups_.tp->size() == 1 && groups_.pp->size() == 1;
+  const bool graphs = !engine_.enforce_eager && groups_.pp->size() == 1;  // transfers between stages are not captured
   const auto sizes = graphs ? GraphRunner::sizes(std::min(engine_.scheduler.max_num_seqs, kLogitRowsAtOnce)) : std::vector<int64_t>();
   for (const int64_t rows : sizes) runner_->rehearse(rows, /*decode=*/true);
   const auto free_before = static_cast<int64_t>(cuda::device_memory(ctx_.device).free);
@@ -167,9 +175,17 @@ int64_t Worker::agree_on_minimum(int64_t value) {
 }
 
 CommStats Worker::comm_stats() const {
-  const CommStats tp = groups_.tp->stats();
-  const CommStats pp = groups_.pp->stats();
-  return {tp.calls + pp.calls, tp.bytes + pp.bytes, tp.seconds + pp.seconds};
+  CommStats sum;
+  for (const ParallelGroups* groups : {&groups_, &device_groups_}) {
+    for (const Communicator* group : {groups->tp.get(), groups->pp.get()}) {
+      if (group == nullptr) continue;
+      const CommStats stats = group->stats();
+      sum.calls += stats.calls;
+      sum.bytes += stats.bytes;
+      sum.seconds += stats.seconds;
+    }
+  }
+  return sum;
 }
 
 ModelRunnerOutput Worker::execute(const SchedulerOutput& step) {
@@ -227,7 +243,7 @@ MemoryReport Worker::memory() const {
 }
 
 void Worker::abort(const std::string& reason) {
-  for (Communicator* group : {groups_.world.get(), groups_.tp.get(), groups_.pp.get()}) {
+  for (Communicator* group : {groups_.world.get(), groups_.tp.get(), groups_.pp.get(), device_groups_.tp.get(), device_groups_.pp.get()}) {
     if (group != nullptr) group->abort(reason);
   }
 }

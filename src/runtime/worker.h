@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,12 +33,18 @@ struct MemoryReport {
   int64_t other = 0;        // GPUs: the driver's context, libraries' workspaces, a step's inputs
 };
 
+// Makes the communicators of the ranks' GPUs, whose calls are queued on `stream`; only tp and pp are used.
+using MakeDeviceGroups = std::function<ParallelGroups(Device device, void* stream)>;
+
 class Worker {
  public:
   // `rank` is that of the world; `groups` are its communicators. `ranks_on_node` share this machine's cores and GPUs, and
   // this one is number `local_rank` among them.
   Worker(EngineConfig engine, int rank, ParallelGroups groups, int ranks_on_node = 1, int local_rank = 0);
   ~Worker();
+
+  // Before load(), where several ranks run on GPUs.
+  void set_device_groups(MakeDeviceGroups make) { make_device_groups_ = std::move(make); }
 
   // Opens the model, reads this rank's weights and makes its KV cache. All ranks of the replica call it together: they
   // agree on the number of blocks. `source`, when given, is the model already open. Throws ConfigError, IoError,
@@ -76,6 +83,7 @@ class Worker {
   void prepare_gpu();
   std::unique_ptr<ModelRunner> make_runner();
   RunnerParts parts() const;
+  const ParallelGroups& tensor_groups() const;
   int ranks_on_gpu() const;
   CommStats comm_stats() const;
   int64_t agree_on_minimum(int64_t value);
@@ -85,7 +93,9 @@ class Worker {
   int local_rank_;
   int ranks_on_node_;
   ParallelGroups groups_;
+  MakeDeviceGroups make_device_groups_;
   std::shared_ptr<CudaContext> cuda_;
+  ParallelGroups device_groups_;  // of activations, on GPUs; else empty
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Arena> arena_;
   Context ctx_;
