@@ -12,9 +12,18 @@ namespace tutti {
 
 class CudaContext;
 
+struct CudaOptions {
+  // Every row's bits are the same alone and in any batch, whatever was computed before: one kernel with one order of
+  // additions for all products, and one for attention. Hopper only.
+  bool batch_invariant = false;
+  // Activations are never rounded to FP8, as on GPUs without Hopper's FP8 products.
+  bool fp8_weight_only = false;
+};
+
 // `activations` is kBF16 or kF16: weights that are not FP8 are stored in this type. Throws ConfigError when this program
-// was built without CUDA or a library is missing (named with its package), DeviceError when the device is not there.
-std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations = DType::kBF16);
+// was built without CUDA, a library is missing (named with its package) or the device lacks what an option wants,
+// DeviceError when the device is not there.
+std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations = DType::kBF16, CudaOptions options = {});
 
 // The cudaStream_t on which all ops of a context run, in order.
 void* cuda_stream(const CudaContext& cuda);

@@ -43,7 +43,13 @@ struct KernelTable {
   void (*take_pending)(const Context&, const Tensor& ids, const Tensor& tokens);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
   void (*argmax)(const Context&, const Tensor& x, const Tensor& values, const Tensor& indices);
-  // GPU only.
+  // GPU only: products with what stands before them (a norm) or after them (an addition; rotation and cache writes, false:
+  // there is no kernel for this case). Elsewhere ops.cc does one after the other.
+  void (*linear_of_norm)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) = nullptr;
+  void (*gate_up_silu_of_norm)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& out) = nullptr;
+  void (*linear_add)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual) = nullptr;
+  bool (*qkv_rope_write_kv)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
+                            RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv) = nullptr;
   PackedWeight (*pack_weight_fp8)(const Context&, std::span<const Tensor> pieces, std::span<const Tensor> scales) = nullptr;
   // CPU only: ranks on GPUs exchange partial sums, not activations.
   void (*encode_activations)(const Context&, const Tensor& x, const Tensor& codes) = nullptr;

@@ -1,5 +1,7 @@
 #include "ops/ops.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "ops/kernel_table.h"
 
@@ -51,6 +53,43 @@ void check_write(const Tensor& k, const Tensor& v, const AttentionMetadata& meta
   CHECK(meta.slot_mapping.dtype() == DType::kI64);
 }
 
+void check_product(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias) {
+  CHECK(w.defined());
+  check_activations(ctx, x.x, x.x.size(0), w.in_features);
+  for (const auto& [vector, size] : {std::pair{bias, w.out_features}, {x.norm_weight, w.in_features}}) {
+    if (!vector.defined()) continue;
+    CHECK_EQ(vector.rank(), 1);
+    CHECK_EQ(vector.size(0), size);
+    CHECK(vector.dtype() == DType::kF32);
+  }
+}
+
+// What an op takes from the arena until its end.
+class Scratch {
+ public:
+  explicit Scratch(const Context& ctx) : ctx_(ctx), mark_(ctx.arena != nullptr ? ctx.arena->mark() : 0) {}
+  ~Scratch() {
+    if (ctx_.arena != nullptr) ctx_.arena->rewind(mark_);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  Tensor tensor(const Tensor& like) const {
+    CHECK(ctx_.arena != nullptr);
+    return ctx_.arena->allocate({like.size(0), like.size(1)}, like.dtype());
+  }
+  Tensor normed(const Input& x) const {
+    if (!x.norm_weight.defined()) return x.x;
+    const Tensor out = tensor(x.x);
+    kernel_table(ctx_).rms_norm(ctx_, x.x, x.norm_weight, x.eps, out);
+    return out;
+  }
+
+ private:
+  const Context& ctx_;
+  size_t mark_;
+};
+
 }  // namespace
 
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces) {
@@ -77,9 +116,15 @@ PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces,
     CHECK(piece.device().is_cpu());
     CHECK_EQ(piece.dtype() == DType::kF8E4M3, !scales.empty());
     if (scales.empty()) continue;
-    CHECK_EQ(scales[i].rank(), 1);
-    CHECK(scales[i].dtype() == DType::kF32 && scales[i].device().is_cpu());
-    CHECK(scales[i].size(0) == 1 || scales[i].size(0) == piece.size(0));
+    CHECK(scales[i].dtype() == DType::kF32 && scales[i].device().is_cpu() && scales[i].is_contiguous());
+    CHECK_EQ(scales[i].rank(), scales[0].rank());
+    if (scales[i].rank() == 1) {
+      CHECK(scales[i].size(0) == 1 || scales[i].size(0) == piece.size(0));
+    } else {
+      CHECK_EQ(scales[i].rank(), 2);
+      CHECK_EQ(scales[i].size(0), (piece.size(0) + 127) / 128);
+      CHECK_EQ(scales[i].size(1), (piece.size(1) + 127) / 128);
+    }
   }
   return table.pack_weight_fp8(ctx, pieces, scales);
 }
@@ -107,24 +152,35 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
   kernel_table(ctx).embedding(ctx, ids, table, vocab_begin, out);
 }
 
-void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
-  CHECK(w.defined());
-  check_activations(ctx, x, x.size(0), w.in_features);
-  check_activations(ctx, out, x.size(0), w.out_features);
-  if (bias.defined()) {
-    CHECK_EQ(bias.rank(), 1);
-    CHECK_EQ(bias.size(0), w.out_features);
-    CHECK(bias.dtype() == DType::kF32);
-  }
-  kernel_table(ctx).linear(ctx, x, w, bias, out);
+void linear(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
+  check_product(ctx, x, w, bias);
+  check_activations(ctx, out, x.x.size(0), w.out_features);
+  const KernelTable& table = kernel_table(ctx);
+  if (x.norm_weight.defined() && table.linear_of_norm != nullptr) return table.linear_of_norm(ctx, x, w, bias, out);
+  const Scratch scratch(ctx);
+  table.linear(ctx, scratch.normed(x), w, bias, out);
 }
 
-void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
+void linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual) {
+  check_product(ctx, x, w, bias);
+  check_activations(ctx, residual, x.size(0), w.out_features);
+  const KernelTable& table = kernel_table(ctx);
+  if (table.linear_add != nullptr) return table.linear_add(ctx, x, w, bias, residual);
+  const Scratch scratch(ctx);
+  const Tensor out = scratch.tensor(residual);
+  table.linear(ctx, x, w, bias, out);
+  table.add(ctx, residual, out);
+}
+
+void gate_up_silu(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& out) {
   CHECK_EQ(w.segments.size(), 2u);
   CHECK_EQ(w.segments[0].rows, w.segments[1].rows);
-  check_activations(ctx, x, x.size(0), w.in_features);
-  check_activations(ctx, out, x.size(0), w.segments[0].rows);
-  kernel_table(ctx).gate_up_silu(ctx, x, w, out);
+  check_product(ctx, x, w, Tensor());
+  check_activations(ctx, out, x.x.size(0), w.segments[0].rows);
+  const KernelTable& table = kernel_table(ctx);
+  if (x.norm_weight.defined() && table.gate_up_silu_of_norm != nullptr) return table.gate_up_silu_of_norm(ctx, x, w, out);
+  const Scratch scratch(ctx);
+  table.gate_up_silu(ctx, scratch.normed(x), w, out);
 }
 
 void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out) {
@@ -171,6 +227,25 @@ void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const T
   CHECK(q.dtype() == k.dtype());
   CHECK_EQ(q.size(2), k.size(2));
   kernel_table(ctx).rope_write_kv(ctx, q, k, v, cos_sin, layout, meta, cache);
+}
+
+void qkv_rope_write_kv(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
+                       RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv) {
+  check_product(ctx, x, w, bias);
+  check_activations(ctx, qkv, x.x.size(0), w.out_features);
+  CHECK(qkv.dtype() == x.x.dtype());
+  const int64_t kv_heads = cache.keys.size(1), head_dim = cache.keys.size(3), kv_size = kv_heads * head_dim;
+  const int64_t q_size = w.out_features - 2 * kv_size;
+  CHECK(q_size > 0 && q_size % head_dim == 0);
+  const Tensor q = qkv.slice(1, 0, q_size).split_last(q_size / head_dim, head_dim);
+  const Tensor k = qkv.slice(1, q_size, kv_size).split_last(kv_heads, head_dim);
+  const Tensor v = qkv.slice(1, q_size + kv_size, kv_size).split_last(kv_heads, head_dim);
+  check_rope(q, meta.positions, cos_sin);
+  check_write(k, v, meta, cache);
+  const KernelTable& table = kernel_table(ctx);
+  if (table.qkv_rope_write_kv != nullptr && table.qkv_rope_write_kv(ctx, x, w, bias, cos_sin, layout, meta, cache, qkv)) return;
+  linear(ctx, x, w, bias, qkv);
+  table.rope_write_kv(ctx, q, k, v, cos_sin, layout, meta, cache);
 }
 
 void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,

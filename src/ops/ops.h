@@ -21,9 +21,11 @@ namespace tutti::ops {
 // type has no kernel.
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
 
-// The same with rows of FP8 (E4M3), each with a scale; linear() and gate_up_silu() then round activations to E4M3 too, with
-// a scale for each token. Either `scales` is empty and the pieces, of any wider type, are rounded here, or the pieces are
-// E4M3 and scales[i] is F32 [rows of piece i] or [1]. GPUs of compute capability 8.9 and later; throws ConfigError
+// The same with FP8 (E4M3) elements and their scales. Either `scales` is empty and the pieces, of any wider type, are
+// rounded here with a scale for each row, or the pieces are E4M3 and scales[i] is F32: [rows of piece i], [1], or, for all
+// pieces alike, [rows / 128, in_features / 128] (rounded up) with a scale for each block; then the rows of all pieces but
+// the last are multiples of 128. With more than a few tokens Hopper rounds the activations to E4M3 too, with a scale for
+// each token; elsewhere, and with CudaOptions::fp8_weight_only, only the weights are FP8. GPUs only; throws ConfigError
 // elsewhere, or when a side of the whole weight is not a multiple of 16.
 PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces, std::span<const Tensor> scales);
 
@@ -31,12 +33,23 @@ PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces,
 // ids I32 [num_tokens], table [rows, hidden_size], out [num_tokens, hidden_size]
 void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
 
-// out = x W^T (+ bias).  x [num_tokens, in_features], out [num_tokens, out_features], bias F32 [out_features] or undefined
-void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
+// What a product reads: a tensor as it is, or rms_norm of it, which GPUs then compute in the product's own kernel.
+struct Input {
+  Input(const Tensor& tensor) : x(tensor) {}  // NOLINT: a tensor is an input
+  Input(const Tensor& tensor, const Tensor& weight, double epsilon) : x(tensor), norm_weight(weight), eps(epsilon) {}
+  Tensor x;            // [num_tokens, in_features]
+  Tensor norm_weight;  // F32 [in_features]; undefined: no norm
+  double eps = 0;
+};
 
-// out = silu(x Wg^T) * (x Wu^T), `w` packed from the pieces {gate, up} of equal size.
-// x [num_tokens, hidden_size], out [num_tokens, intermediate_size]
-void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out);
+// out = x W^T (+ bias).  out [num_tokens, out_features], bias F32 [out_features] or undefined
+void linear(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
+
+// residual += x W^T (+ bias).  x [num_tokens, in_features], residual [num_tokens, out_features], bias as above
+void linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual);
+
+// out = silu(x Wg^T) * (x Wu^T), `w` packed from the pieces {gate, up} of equal size.  out [num_tokens, intermediate_size]
+void gate_up_silu(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& out);
 
 // out = x / sqrt(mean(x^2) + eps) * weight over the last dimension (arXiv:1910.07467). x and out [..., hidden_size],
 // may be the same; weight F32 [hidden_size]
@@ -60,6 +73,11 @@ void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const Attent
 // [num_tokens, num_kv_heads, head_dim] (rows strided)
 void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos_sin, RopeLayout layout,
                    const AttentionMetadata& meta, const KVLayer& cache);
+
+// linear() into qkv, then rope_write_kv() of its parts, in one kernel where there is one. `w` is packed from q, k and v,
+// qkv [num_tokens, (num_heads + 2 num_kv_heads) * head_dim]; afterwards only q's part of it means something.
+void qkv_rope_write_kv(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
+                       RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv);
 
 struct AttentionParams {
   double scale = 1.0;

@@ -59,6 +59,10 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
   a.scale = static_cast<float>(params.scale * std::numbers::log2e);
   a.soft_cap = static_cast<float>(params.soft_cap);
 
+  if (ctx.cuda->batch_invariant()) {  // prefill's kernel takes every row's keys in one order
+    a.no_decode = true;
+    return attention_prefill(ctx, a, meta.num_tokens, dim, q.dtype(), cache.keys.dtype());
+  }
   const Scratch scratch(ctx);
   const int64_t tiles = int64_t{a.num_kv_heads} * ((a.group + kDecodeRows - 1) / kDecodeRows);
   const int64_t slots = tiles * a.num_seqs;

@@ -33,16 +33,6 @@ __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[4], const void
                : "r"(shared_address(p)));
 }
 
-// 16 bytes, or zeros.
-__device__ __forceinline__ void copy16_async(void* to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
-}
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kLeft>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
-
 // A row of 8 or 16 elements of the cache into a tile of T.
 template <typename T, typename KV>
 __device__ __forceinline__ void copy_unit(T* to, const KV* from, bool valid) {
@@ -106,20 +96,24 @@ struct TileRing {
     for (int tile = begin; tile < end; ++tile) {
       const int first = tile * kTileTokens, last = min(first + kTileTokens, length), index = tile - begin, stage = index % kStages;
       wait_empty(index);
-      if (!waited && last > first_new) {
-        wait_for_previous();
-        waited = true;
-      }
       if (lane == 0) arrive_expect(&full[stage], static_cast<uint32_t>(2 * (last - first) * row_bytes));
       __syncwarp();
-      for (int block = first / a.block_size + lane; block * a.block_size < last; block += 32) {
-        const int from = max(first, block * a.block_size), to = min(last, (block + 1) * a.block_size);
-        const int64_t head = static_cast<int64_t>(table[block]) * a.num_kv_heads + kv_head;
-        const int64_t at = (head * a.block_size + from - block * a.block_size) * a.head_dim;
-        const auto bytes = static_cast<uint32_t>((to - from) * row_bytes);
-        bulk_copy(keys[stage] + (from - first) * a.head_dim, static_cast<const T*>(a.keys) + at, bytes, &full[stage]);
-        bulk_copy(values[stage] + (from - first) * a.head_dim, static_cast<const T*>(a.values) + at, bytes, &full[stage]);
-      }
+      const auto bring = [&](int from_token, int to_token) {
+        for (int block = from_token / a.block_size + lane; block * a.block_size < to_token; block += 32) {
+          const int from = max(from_token, block * a.block_size), to = min(to_token, (block + 1) * a.block_size);
+          const int64_t head = static_cast<int64_t>(table[block]) * a.num_kv_heads + kv_head;
+          const int64_t at = (head * a.block_size + from - block * a.block_size) * a.head_dim;
+          const auto bytes = static_cast<uint32_t>((to - from) * row_bytes);
+          bulk_copy(keys[stage] + (from - first) * a.head_dim, static_cast<const T*>(a.keys) + at, bytes, &full[stage]);
+          bulk_copy(values[stage] + (from - first) * a.head_dim, static_cast<const T*>(a.values) + at, bytes, &full[stage]);
+        }
+      };
+      const int old = waited ? last : max(first, min(last, first_new));
+      bring(first, old);
+      if (old == last) continue;
+      wait_for_previous();
+      waited = true;
+      bring(old, last);
     }
   }
 

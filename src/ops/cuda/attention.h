@@ -34,6 +34,7 @@ struct AttentionArgs {
   int window;      // 0 = all
   float scale;     // of scores, times log2(e): probabilities are powers of two
   float soft_cap;  // 0 = none
+  bool no_decode;  // sequences with one row are prefill's too
   // Decode: keys of a sequence are cut into `splits` parts at most.
   int splits;
   float* partial;      // [num_seqs, num_kv_heads * row_tiles, splits, 16, head_dim]

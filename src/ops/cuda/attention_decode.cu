@@ -12,24 +12,29 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-template <int kDim, bool kBulk>
-constexpr int kStages = kBulk && kDim <= 128 ? 3 : 2;
+// Stages of the ring that the fifth warp fills; 0: the four warps copy, into two buffers in turn. One stage where a part is a
+// tile or two: then the block fits beside those of the product before it, and those of the product after it beside this.
+constexpr int kCopying = 0, kShallow = 1;
+template <int kDim>
+constexpr int kDeep = kDim <= 128 ? 3 : 2;
+constexpr int64_t kShallowSlots = 32;  // sequences x key heads up to which the parts are that short
 static_assert(kWarps * 16 == kTileTokens);
 
-template <typename T, int kDim, bool kBulk>
+template <typename T, int kDim, int kRing>
 struct DecodeShared {
-  using Tile = TileLayout<kDim, kBulk>;
+  static constexpr int kStages = kRing == kCopying ? 2 : kRing;
+  using Tile = TileLayout<kDim, kRing != kCopying>;
   T q[kDecodeRows * kTileStride<kDim>];
   union {
     struct {
-      T keys[kStages<kDim, kBulk>][Tile::kElements];
-      T values[kStages<kDim, kBulk>][Tile::kElements];
+      T keys[kStages][Tile::kElements];
+      T values[kStages][Tile::kElements];
     } tiles;
     float out[kWarps][kDecodeRows][kDim];  // when the tiles are done
   };
   float max[kWarps][kDecodeRows];
   float sum[kWarps][kDecodeRows];
-  TileRing<kStages<kDim, kBulk>, kWarps> ring;
+  TileRing<kStages, kWarps> ring;
   unsigned last;
 };
 
@@ -132,7 +137,7 @@ __device__ void attend_bulk(Shared& shared, RowState<kDim>& state, const Attenti
   wait_copies<0>();  // the queries
   named_barrier(1, kThreads);
   for (int tile = begin; tile < end; ++tile) {
-    const int index = tile - begin, stage = index % kStages<kDim, true>, first = tile * kTileTokens + in_tile;
+    const int index = tile - begin, stage = index % Shared::kStages, first = tile * kTileTokens + in_tile;
     shared.ring.wait_full(index);
     const bool masked = first < visible[0].first || first + 16 > length;
     attend<T, kDim, 16, typename Shared::Tile>(state, shared.q, shared.tiles.keys[stage], shared.tiles.values[stage], in_tile, a, first,
@@ -168,10 +173,14 @@ __device__ void attend_copying(Shared& shared, RowState<kDim>& state, const Atte
   }
 }
 
-template <typename T, typename KV, int kDim, bool kBulk>
-__global__ void __launch_bounds__(kThreads + (kBulk ? 32 : 0)) decode_kernel(const AttentionArgs a) {
+template <int kRing>
+constexpr int kAllThreads = kThreads + (kRing == kCopying ? 0 : 32);
+
+template <typename T, typename KV, int kDim, int kRing>
+__global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const AttentionArgs a) {
+  constexpr bool kBulk = kRing != kCopying;
   extern __shared__ __align__(128) uint8_t raw[];
-  auto& shared = *reinterpret_cast<DecodeShared<T, kDim, kBulk>*>(raw);
+  auto& shared = *reinterpret_cast<DecodeShared<T, kDim, kRing>*>(raw);
   let_next_start();
   const int seq = blockIdx.z, kv_head = blockIdx.y % a.num_kv_heads, row_tile = blockIdx.y / a.num_kv_heads;
   const int token_row = a.query_start[seq], next_row = a.query_start[seq + 1], length = a.seq_lens[seq];
@@ -243,13 +252,16 @@ void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DT
   const dim3 grid(static_cast<unsigned>(args.splits), static_cast<unsigned>(args.num_kv_heads * row_tiles),
                   static_cast<unsigned>(args.num_seqs));
   by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
-    const auto go = [&]<bool kBulk>() {
-      launch(ctx, decode_kernel<T, KV, kDim, kBulk>, grid, dim3(kThreads + (kBulk ? 32 : 0)), sizeof(DecodeShared<T, kDim, kBulk>), args);
+    const auto go = [&]<int kRing>() {
+      launch(ctx, decode_kernel<T, KV, kDim, kRing>, grid, dim3(kAllThreads<kRing>), sizeof(DecodeShared<T, kDim, kRing>), args);
     };
     if constexpr (sizeof(KV) == 2 && kDim % 64 == 0) {
-      if (takes_bulk(ctx, args, kDim)) return go.template operator()<true>();
+      if (takes_bulk(ctx, args, kDim)) {
+        if (int64_t{args.num_seqs} * args.num_kv_heads * row_tiles <= kShallowSlots) return go.template operator()<kShallow>();
+        return go.template operator()<kDeep<kDim>>();
+      }
     }
-    go.template operator()<false>();
+    go.template operator()<kCopying>();
   });
 }
 

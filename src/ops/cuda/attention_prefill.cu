@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32 + (kBulk ? 32 : 0)) prefill_
   let_next_start();
   const int seq = sequence_of(a, blockIdx.x, kRows<kDim>);
   const int token_begin = a.query_start[seq], query_len = a.query_start[seq + 1] - token_begin;
-  if (query_len <= 1) {  // decode's, or empty
+  if (query_len <= (a.no_decode ? 0 : 1)) {  // decode's, or empty
     wait_for_previous();  // as in attention_decode.cu
     return;
   }

@@ -1,4 +1,4 @@
-// Shared-memory barriers and the bulk copy engine (compute capability 9.0 and later). In builds for older
+// Asynchronous copies to shared memory; its barriers and the bulk copy engine (compute capability 9.0 and later). In builds for older
 // architectures the functions are empty: host code never launches their kernels there.
 #pragma once
 
@@ -101,6 +101,28 @@ __device__ __forceinline__ void tensor_copy(void* to, const CUtensorMap* map, in
       "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 #endif
+}
+
+// A box of a three-dimensional one, first element (column, row, group).
+__device__ __forceinline__ void tensor_copy(void* to, const CUtensorMap* map, int column, int row, int group, Barrier* barrier,
+                                            uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], "
+      "[%5], %6;" ::"r"(shared_address(to)),
+      "l"(map), "r"(column), "r"(row), "r"(group), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+#endif
+}
+
+// 16 bytes, or zeros.
+__device__ __forceinline__ void copy16_async(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kLeft>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
 // The next stage of a ring, and the parity of its use.

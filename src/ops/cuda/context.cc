@@ -10,7 +10,7 @@ namespace tutti {
 
 using cuda::check;
 
-CudaContext::CudaContext(Device device, DType activations) : activations_(activations) {
+CudaContext::CudaContext(Device device, DType activations, CudaOptions options) : activations_(activations), options_(options) {
   CHECK(activations == DType::kBF16 || activations == DType::kF16);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -27,6 +27,11 @@ CudaContext::CudaContext(Device device, DType activations) : activations_(activa
   };
   num_sms_ = attribute(cudaDevAttrMultiProcessorCount);
   capability_ = 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+  if (options.batch_invariant && (capability_ != 90 || options.fp8_weight_only)) {
+    throw ConfigError("batch invariance on " + to_string(device) + ": " +
+                      (options.fp8_weight_only ? "it excludes weight-only FP8" : "its products need a Hopper GPU (compute capability 9.0), this one has " +
+                                                                                     std::to_string(capability_ / 10) + "." + std::to_string(capability_ % 10)));
+  }
   shared_memory_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   counters_ = Tensor::zeros({kCounters}, DType::kI32, device);
@@ -58,26 +63,37 @@ void CudaContext::end_upload() {
   upload_.reset();
 }
 
-CUtensorMap CudaContext::tensor_map(const void* data, DType dtype, int64_t rows, int64_t columns, int64_t row_bytes,
-                                    int box_rows) const {
-  CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_UINT8;
-  if (dtype == DType::kBF16) type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  if (dtype == DType::kF16) type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  const auto element = static_cast<int64_t>(dtype_bytes(dtype, 1));
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(row_bytes)};
-  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / element), static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[2] = {1, 1};
+namespace {
+
+CUtensorMap checked(decltype(&cuTensorMapEncodeTiled) encode, const void* data, uint32_t rank, const cuuint64_t* sizes, const cuuint64_t* strides,
+                    const cuuint32_t* box) {
+  const cuuint32_t steps[3] = {1, 1, 1};
   CUtensorMap map;
-  const CUresult result =
-      encode_tiled_(&map, type, 2, const_cast<void*>(data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, rank, const_cast<void*>(data), sizes, strides, box, steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) TUTTI_CHECK_FAILED("cuTensorMapEncodeTiled: error " + std::to_string(result));
   return map;
 }
 
-std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations) {
-  return std::make_shared<CudaContext>(device, activations);
+}  // namespace
+
+CUtensorMap CudaContext::tensor_map(const void* data, int64_t rows, int64_t columns, int64_t row_bytes, int box_rows) const {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(row_bytes)};
+  const cuuint32_t box[2] = {128, static_cast<cuuint32_t>(box_rows)};
+  return checked(encode_tiled_, data, 2, sizes, strides, box);
+}
+
+CUtensorMap CudaContext::tensor_map(const void* data, int64_t groups, int64_t rows, int64_t row_bytes, int box_groups, int box_rows) const {
+  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(groups)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows * row_bytes)};
+  const cuuint32_t box[3] = {128, static_cast<cuuint32_t>(box_rows), static_cast<cuuint32_t>(box_groups)};
+  return checked(encode_tiled_, data, 3, sizes, strides, box);
+}
+
+std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations, CudaOptions options) {
+  return std::make_shared<CudaContext>(device, activations, options);
 }
 
 void* cuda_stream(const CudaContext& cuda) { return cuda.stream(); }

@@ -22,7 +22,7 @@ class Upload;
 
 class CudaContext {
  public:
-  CudaContext(Device device, DType activations);
+  CudaContext(Device device, DType activations, CudaOptions options);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
@@ -32,6 +32,9 @@ class CudaContext {
   int capability() const { return capability_; }  // 90 for 9.0
   size_t shared_memory() const { return shared_memory_; }  // that one block may ask for
   DType activations() const { return activations_; }
+  bool batch_invariant() const { return options_.batch_invariant; }
+  // Do products of more than a few tokens with FP8 weights want FP8 tokens?
+  bool fp8_tokens() const { return capability_ == 90 && !options_.fp8_weight_only; }
   cuda::CublasLt& cublas_lt() const { return *cublas_lt_; }
   cuda::ProductChoice& product_choice() const { return *product_choice_; }
   cuda::Upload& upload();  // made when first needed
@@ -41,9 +44,10 @@ class CudaContext {
   static constexpr int kCounters = 1 << 16;
   unsigned* counters() const { return counters_.data_as<unsigned>(); }
 
-  // A two-dimensional tile descriptor for the bulk copy engine, 128-byte swizzle: `rows` of `row_bytes`, cut into boxes
-  // of [box_rows, 128 bytes].
-  CUtensorMap tensor_map(const void* data, DType dtype, int64_t rows, int64_t columns, int64_t row_bytes, int box_rows) const;
+  // Tile descriptors for the bulk copy engine, bytes with 128-byte swizzle. Of `rows` rows cut into boxes of [box_rows, 128];
+  // and of `groups` of `rows` rows each, one behind the other, cut into boxes of [box_groups, box_rows, 128].
+  CUtensorMap tensor_map(const void* data, int64_t rows, int64_t columns, int64_t row_bytes, int box_rows) const;
+  CUtensorMap tensor_map(const void* data, int64_t groups, int64_t rows, int64_t row_bytes, int box_groups, int box_rows) const;
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -51,6 +55,7 @@ class CudaContext {
   int capability_ = 0;
   size_t shared_memory_ = 0;
   DType activations_;
+  CudaOptions options_;
   Tensor counters_;
   std::unique_ptr<cuda::ProductChoice> product_choice_;
   std::unique_ptr<cuda::CublasLt> cublas_lt_;

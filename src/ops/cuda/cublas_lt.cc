@@ -132,14 +132,14 @@ CublasLt::~CublasLt() {
 }
 
 cublasStatus_t CublasLt::run(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo) {
-  const float one = 1.0f, zero = 0.0f;
-  return api_->matmul(handle_, product.desc, &one, call.w, product.a, call.x, product.b, &zero, call.out, product.d, call.out,
+  const float one = 1.0f, beta = call.add ? 1.0f : 0.0f;
+  return api_->matmul(handle_, product.desc, &one, call.w, product.a, call.x, product.b, &beta, call.out, product.d, call.out,
                       product.d, &algo, workspace_.data(), kWorkspaceBytes, stream_);
 }
 
 const cublasLtMatmulAlgo_t& CublasLt::algorithm(const LinearCall& call, const Product& product) {
   const Key key{call.dtype,     call.out_type, call.rows, call.k, call.num_tokens, call.x_stride, call.out_stride,
-                call.w_scales != nullptr};
+                call.w_scales != nullptr, call.add};
   const auto known = chosen_.find(key);
   if (known != chosen_.end()) return known->second;
   std::vector<cublasLtMatmulHeuristicResult_t> offers(kCandidates);
@@ -152,12 +152,18 @@ const cublasLtMatmulAlgo_t& CublasLt::algorithm(const LinearCall& call, const Pr
                       std::to_string(call.rows) + "] (status " + std::to_string(status) + ")");
   }
   int best = 0;
-  if (count > 1 && !is_capturing(stream_)) {
+  LinearCall trial = call;
+  bool can_time = count > 1 && !is_capturing(stream_);
+  if (call.add) {  // what is added to is not to be touched by trials
+    trial.out = flush_.data();
+    can_time = can_time && dtype_bytes(call.out_type, call.num_tokens * call.out_stride) <= flush_.bytes();
+  }
+  if (can_time) {
     double best_us = 1e30;
     for (int i = 0; i < count; ++i) {
-      // One that is offered but refused is never the best. The output is overwritten with the same result each time.
+      // One that is offered but refused is never the best. The output is overwritten each time.
       const double us = time_cold(stream_, flush_, [&] {
-        return run(call, product, offers[static_cast<size_t>(i)].algo) == CUBLAS_STATUS_SUCCESS;
+        return run(trial, product, offers[static_cast<size_t>(i)].algo) == CUBLAS_STATUS_SUCCESS;
       });
       if (us < best_us) best_us = us, best = i;
     }

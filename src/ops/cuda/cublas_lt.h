@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "ops/cuda/kernels.h"
+#include "ops/cuda/linear_call.h"
 
 namespace tutti::cuda {
 
@@ -23,13 +23,13 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  // out = x W^T with the call's scales; bias and gate are the caller's. Sums in float32.
+  // out = x W^T, or out += x W^T, with the call's scales of rows and tokens; all else is the caller's. Sums in float32.
   void multiply(const LinearCall& call);
 
  private:
   struct Api;
   struct Product;
-  using Key = std::tuple<DType, DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
+  using Key = std::tuple<DType, DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool>;
 
   static std::unique_ptr<Api> open();
   const cublasLtMatmulAlgo_t& algorithm(const LinearCall& call, const Product& product);

@@ -18,8 +18,12 @@ constexpr KernelTable kCudaTable{
     .has = has,
     .pack_weight = cuda::pack_weight,
     .embedding = cuda::embedding,
-    .linear = cuda::linear,
-    .gate_up_silu = cuda::gate_up_silu,
+    .linear = [](const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
+      cuda::linear(ctx, x, w, bias, out);
+    },
+    .gate_up_silu = [](const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
+      cuda::gate_up_silu(ctx, x, w, out);
+    },
     .rms_norm = cuda::rms_norm,
     .add_rms_norm = cuda::add_rms_norm,
     .add = cuda::add,
@@ -30,6 +34,10 @@ constexpr KernelTable kCudaTable{
     .take_pending = cuda::take_pending,
     .gather_rows = cuda::gather_rows,
     .argmax = cuda::argmax,
+    .linear_of_norm = cuda::linear,
+    .gate_up_silu_of_norm = cuda::gate_up_silu,
+    .linear_add = cuda::linear_add,
+    .qkv_rope_write_kv = cuda::qkv_rope_write_kv,
     .pack_weight_fp8 = cuda::pack_weight_fp8,
 };
 

@@ -33,41 +33,20 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
 
 // reduce.cu
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
-// Rows as E4M3 with a scale each, their largest element over 448.  x [rows, k] BF16 or F16, out [rows, k], scales F32 [rows]
-void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& out, const Tensor& scales);
+// Rows as E4M3 with a scale each, their largest element over 448; normed first unless norm_weight is undefined.
+// x [rows, k] BF16 or F16, out [rows, k], scales F32 [rows]
+void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& norm_weight, double eps, const Tensor& out, const Tensor& scales);
+// The reverse for a weight's rows [first, first + count): w E4M3 [rows, k] with a scale for each row, or (`by_block`) for each
+// 128 x 128 block.  out [count, k] BF16 or F16
+void dequantize_rows(const Context& ctx, const Tensor& w, const float* scales, bool by_block, int64_t first, const Tensor& out);
 
 // linear.cc
 PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces, std::span<const Tensor> scales);
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
-void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
-void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out);
-
-// A product of few rows with a weight, as kernels see it.  w [rows, k] row by row, x [num_tokens, k], out [num_tokens, n]
-struct LinearCall {
-  const void* w = nullptr;
-  int64_t rows = 0;
-  int64_t k = 0;
-  const void* x = nullptr;
-  int64_t x_stride = 0;  // elements
-  int64_t num_tokens = 0;
-  const float* bias = nullptr;
-  void* out = nullptr;
-  int64_t out_stride = 0;
-  DType out_type = DType::kBF16;
-  bool gated = false;  // out = silu(x Wg^T) * (x Wu^T), the first half of the rows is Wg: n = rows / 2
-  DType dtype = DType::kBF16;  // of w and x
-  const float* w_scales = nullptr;  // FP8: of each row
-  const float* x_scales = nullptr;  // FP8: of each token
-};
-
-// linear_small.cu: at most kSmallTokens tokens, compute capability 9.0 and later.
-constexpr int64_t kSmallTokens = 8;
-bool linear_small_can(const Context& ctx, const LinearCall& call);
-void linear_small(const Context& ctx, const LinearCall& call);
-
-// linear_tile.cu: at most kMaxTileTokens tokens, Hopper (its matrix instructions exist nowhere else).
-constexpr int64_t kMaxTileTokens = 64;
-bool linear_tile_can(const Context& ctx, const LinearCall& call);
-void linear_tile(const Context& ctx, const LinearCall& call);
+void linear(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
+void linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual);
+void gate_up_silu(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& out);
+bool qkv_rope_write_kv(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
+                       RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv);
 
 }  // namespace tutti::cuda

@@ -1,13 +1,13 @@
-// Weights of the CUDA backend, and which kernel a product takes: one of those that stream weights, or cuBLASLt. A packed weight is its pieces' rows one below the other, in one allocation.
-//
-// FP8 weights: E4M3 rows, then (layout kRowScaled) one F32 scale for each row.
+// Weights of the CUDA backend, and which kernel a product takes: one of those that stream weights, or cuBLASLt.
 #include <algorithm>
 #include <functional>
 #include <vector>
 
 #include "base/check.h"
+#include "ops/cuda/attention.h"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/linear_call.h"
 #include "ops/cuda/product_choice.h"
 #include "ops/cuda/upload.h"
 #include "tensor/dequantize.h"
@@ -16,9 +16,6 @@
 
 namespace tutti::cuda {
 namespace {
-
-constexpr int kPlain = 0, kRowScaled = 1;  // layouts
-constexpr int64_t kFewTokens = 2;  // up to which linear_small.cu always wins
 
 // Rows of any type as the activations' type.
 void convert_row(const Tensor& piece, int64_t row, DType to, std::vector<float>& values, uint16_t* out) {
@@ -43,21 +40,23 @@ void upload(const Context& ctx, const Tensor& piece, DType dtype, std::byte* to)
   });
 }
 
-// Where the scales of an FP8 weight of `elements` bytes start.
-int64_t scales_offset(int64_t elements) { return (elements + 15) / 16 * 16; }
-
-LinearCall make_call(const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
+LinearCall make_call(const ops::Input& in, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
   LinearCall call;
-  call.dtype = w.segments[0].dtype;
-  if (w.segments[0].layout == kRowScaled) {
-    call.w_scales = reinterpret_cast<const float*>(w.segments[0].storage.data_as<std::byte>() + scales_offset(w.out_features * w.in_features));
+  const PackedWeight::Segment& first = w.segments[0];
+  call.dtype = first.dtype;
+  if (first.layout != kPlain) {
+    call.w_scales = reinterpret_cast<const float*>(first.storage.data_as<std::byte>() + scales_offset(w.out_features * w.in_features));
+    call.block_scaled = first.layout == kBlockScaled;
   }
-  call.w = w.segments[0].storage.data();
+  call.w = first.storage.data();
   call.rows = w.out_features;
   call.k = w.in_features;
-  call.x = x.data();
-  call.x_stride = x.stride(0);
-  call.num_tokens = x.size(0);
+  call.x = in.x.data();
+  call.x_type = in.x.dtype();
+  call.x_stride = in.x.stride(0);
+  call.num_tokens = in.x.size(0);
+  call.norm_weight = in.norm_weight.defined() ? in.norm_weight.data_as<float>() : nullptr;
+  call.eps = static_cast<float>(in.eps);
   call.bias = bias.defined() ? bias.data_as<float>() : nullptr;
   call.out = out.data();
   call.out_stride = out.stride(0);
@@ -65,32 +64,141 @@ LinearCall make_call(const Tensor& x, const PackedWeight& w, const Tensor& bias,
   return call;
 }
 
-// FP8 weights meet FP8 tokens, which live in `scratch`.
-LinearCall with_tokens(const Context& ctx, LinearCall call, const Tensor& x, const Scratch& scratch) {
-  if (call.dtype != DType::kF8E4M3) {
-    CHECK(x.dtype() == call.dtype);
-    return call;
+void by_library(const Context& ctx, const LinearCall& call, const Tensor& bias, const Tensor& out) {
+  if (!call.gated) {
+    ctx.cuda->cublas_lt().multiply(call);
+    if (bias.defined()) add_bias(ctx, bias, out);
+    return;
   }
-  const Tensor rounded = scratch.tensor({x.size(0), x.size(1)}, DType::kF8E4M3), scales = scratch.tensor({x.size(0)}, DType::kF32);
-  quantize_rows(ctx, x, rounded, scales);
-  call.x = rounded.data();
-  call.x_stride = rounded.stride(0);
-  call.x_scales = scales.data_as<float>();
-  return call;
+  const Scratch scratch(ctx);
+  const Tensor both = scratch.tensor({call.num_tokens, call.rows}, call.out_type);
+  LinearCall plain = call;
+  plain.gated = false;
+  plain.out = both.data();
+  plain.out_stride = both.stride(0);
+  ctx.cuda->cublas_lt().multiply(plain);
+  silu_mul(ctx, both, out);
 }
 
-// By the fastest kernel; `by_library` computes the same through cuBLASLt.
-void multiply(const Context& ctx, const LinearCall& call, const std::function<void()>& by_library) {
+// The same kernel for any number of tokens.
+void in_tiles(const Context& ctx, const LinearCall& call) {
+  for (int64_t begin = 0; begin < call.num_tokens; begin += kMaxTileTokens) {
+    LinearCall part = call;
+    part.num_tokens = std::min(kMaxTileTokens, call.num_tokens - begin);
+    part.x = static_cast<const std::byte*>(call.x) + dtype_bytes(call.x_type, begin * call.x_stride);
+    part.out = static_cast<std::byte*>(call.out) + dtype_bytes(call.out_type, begin * call.out_stride);
+    if (call.x_scales != nullptr) part.x_scales = call.x_scales + begin;
+    if (!linear_tile_can(ctx, part)) {
+      throw ConfigError("batch invariance: no kernel for a weight [" + std::to_string(call.rows) + ", " + std::to_string(call.k) +
+                        "], whose rows are to be multiples of 16 bytes");
+    }
+    linear_tile(ctx, part);
+  }
+}
+
+// A call without norm and rope, whose weight and tokens are of one type, by the fastest kernel.
+void multiply(const Context& ctx, const LinearCall& call, const Tensor& bias, const Tensor& out) {
+  if (ctx.cuda->batch_invariant()) return in_tiles(ctx, call);
   std::vector<ProductKernel> candidates;
   if (linear_small_can(ctx, call)) candidates.push_back(ProductKernel::kSmall);
-  if (call.num_tokens > kFewTokens && linear_tile_can(ctx, call)) candidates.push_back(ProductKernel::kTile);
-  if (call.num_tokens > kFewTokens || candidates.empty()) candidates.push_back(ProductKernel::kLibrary);
-  const auto run = [&](ProductKernel kernel) {
-    if (kernel == ProductKernel::kSmall) linear_small(ctx, call);
-    else if (kernel == ProductKernel::kTile) linear_tile(ctx, call);
-    else by_library();
+  if (linear_tile_can(ctx, call)) candidates.push_back(ProductKernel::kTile);
+  if (!call.block_scaled) candidates.push_back(ProductKernel::kLibrary);
+  LinearCall trial = call;
+  if (call.add) trial.out = ctx.cuda->product_choice().flush().data();  // 64 tokens at most: it is large enough
+  const auto run = [&](ProductKernel kernel, const LinearCall& what, const Tensor& with_bias) {
+    if (kernel == ProductKernel::kSmall) linear_small(ctx, what);
+    else if (kernel == ProductKernel::kTile) linear_tile(ctx, what);
+    else by_library(ctx, what, with_bias, out);
   };
-  run(ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, run));
+  run(ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, [&](ProductKernel kernel) { run(kernel, trial, Tensor()); }),
+      call, bias);
+}
+
+// FP8 weights as 16-bit ones, some rows at a time.
+void multiply_widened(const Context& ctx, const LinearCall& call, const Tensor& bias, const Tensor& out) {
+  constexpr int64_t kBytesAtOnce = int64_t{32} << 20;
+  const Scratch scratch(ctx);
+  const int64_t at_once = std::clamp<int64_t>(kBytesAtOnce / (2 * call.k) / kScaleBlock * kScaleBlock, kScaleBlock, call.rows);
+  const Tensor wide = scratch.tensor({std::min(at_once, call.rows), call.k}, call.x_type);
+  const Tensor to = call.gated ? scratch.tensor({call.num_tokens, call.rows}, call.out_type) : out;
+  const Tensor w = Tensor::view(const_cast<void*>(call.w), {call.rows, call.k}, call.dtype, ctx.device);
+  for (int64_t first = 0; first < call.rows; first += at_once) {
+    const int64_t count = std::min(at_once, call.rows - first);
+    dequantize_rows(ctx, w, call.w_scales, call.block_scaled, first, wide.slice(0, 0, count));
+    const Tensor columns = to.slice(1, first, count), part_bias = bias.defined() ? bias.slice(0, first, count) : Tensor();
+    LinearCall part = call;
+    part.w = wide.data();
+    part.dtype = call.x_type;
+    part.rows = count;
+    part.w_scales = nullptr;
+    part.block_scaled = part.gated = false;
+    part.bias = part_bias.defined() ? part_bias.data_as<float>() : nullptr;
+    part.out = columns.data();
+    part.out_stride = columns.stride(0);
+    multiply(ctx, part, part_bias, columns);
+  }
+  if (call.gated) silu_mul(ctx, to, out);
+}
+
+// All that a call may ask for but rope, one after the other. `bias` and `out` are the call's, as tensors.
+void staged(const Context& ctx, LinearCall call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
+  const Scratch scratch(ctx);
+  if (call.dtype == DType::kF8E4M3 && ctx.cuda->fp8_tokens()) {
+    LinearCall rounded = call;
+    rounded.x_type = DType::kF8E4M3;
+    rounded.x_stride = call.k;
+    rounded.norm_weight = nullptr;
+    if (!call.block_scaled || linear_tile_can(ctx, rounded)) {
+      const Tensor codes = scratch.tensor({call.num_tokens, call.k}, DType::kF8E4M3), scales = scratch.tensor({call.num_tokens}, DType::kF32);
+      quantize_rows(ctx, in.x, in.norm_weight, in.eps, codes, scales);
+      rounded.x = codes.data();
+      rounded.x_scales = scales.data_as<float>();
+      return multiply(ctx, rounded, bias, out);
+    }
+  }
+  if (in.norm_weight.defined()) {
+    const Tensor normed = scratch.tensor({call.num_tokens, call.k}, call.x_type);
+    rms_norm(ctx, in.x, in.norm_weight, in.eps, normed);
+    call.x = normed.data();
+    call.x_stride = normed.stride(0);
+    call.norm_weight = nullptr;
+  }
+  if (call.dtype == DType::kF8E4M3) multiply_widened(ctx, call, bias, out);
+  else multiply(ctx, call, bias, out);
+}
+
+// The kernel for few tokens with all that the call asks for in it, where it can and is faster than `others`, which do one
+// after the other. False: it was not taken.
+bool small_product(const Context& ctx, const LinearCall& call, const Tensor& out, const std::function<void(const LinearCall&, const Tensor&)>& others) {
+  // It wins up to so many tokens. With more, every block's work on all of them costs more than the kernels that it spares;
+  // but FP8 weights spare the rounding of tokens, too.
+  constexpr int64_t kFewTokens = 2;
+  if (ctx.cuda->batch_invariant() || !linear_small_can(ctx, call)) return false;
+  ProductKernel kernel = ProductKernel::kSmall;
+  if (call.num_tokens > kFewTokens) {
+    if (call.dtype != DType::kF8E4M3) return false;
+    LinearCall trial = call;
+    Tensor trial_out = out;
+    if (call.add) {
+      trial_out = Tensor::view(ctx.cuda->product_choice().flush().data(), {out.size(0), out.size(1)}, out.dtype(), ctx.device);
+      trial.out = trial_out.data();
+      trial.out_stride = trial_out.stride(0);
+    }
+    const ProductKernel candidates[] = {ProductKernel::kSmall, ProductKernel::kStaged};
+    kernel = ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, [&](ProductKernel which) {
+      if (which == ProductKernel::kSmall) linear_small(ctx, trial);
+      else others(trial, trial_out);
+    });
+  }
+  if (kernel != ProductKernel::kSmall) return false;
+  linear_small(ctx, call);
+  return true;
+}
+
+void product(const Context& ctx, const LinearCall& call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
+  CHECK(call.dtype == DType::kF8E4M3 || call.dtype == call.x_type);
+  if (small_product(ctx, call, out, [&](const LinearCall& trial, const Tensor& to) { staged(ctx, trial, in, bias, to); })) return;
+  staged(ctx, call, in, bias, out);
 }
 
 }  // namespace
@@ -117,71 +225,89 @@ PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces,
   PackedWeight w;
   w.in_features = pieces[0].size(1);
   for (const Tensor& piece : pieces) w.out_features += piece.size(0);
-  if (ctx.cuda->capability() < 89) {
-    throw ConfigError("FP8 weights on " + to_string(ctx.device) + ": its compute capability is " +
-                      std::to_string(ctx.cuda->capability() / 10) + "." + std::to_string(ctx.cuda->capability() % 10) +
-                      ", expected 8.9 or later: leave the weights in BF16");
-  }
   if (w.in_features % 16 != 0 || w.out_features % 16 != 0) {
     throw ConfigError("an FP8 weight is [" + std::to_string(w.out_features) + ", " + std::to_string(w.in_features) +
                       "], expected multiples of 16: leave it in BF16");
   }
-  const int64_t elements = w.out_features * w.in_features, scales_at = scales_offset(elements);
-  const Tensor storage = Tensor::empty({scales_at + 4 * w.out_features}, DType::kU8, ctx.device);
+  const bool by_block = !scales.empty() && scales[0].rank() == 2;
+  const int64_t elements = w.out_features * w.in_features, blocks = (w.in_features + kScaleBlock - 1) / kScaleBlock;
+  const int64_t num_scales = by_block ? (w.out_features + kScaleBlock - 1) / kScaleBlock * blocks : w.out_features;
+  const Tensor storage = Tensor::empty({scales_offset(elements) + 4 * num_scales}, DType::kU8, ctx.device);
   const auto owner = std::make_shared<Tensor>(storage);
   auto* rows = storage.data_as<std::byte>();
-  auto* row_scales = reinterpret_cast<float*>(rows + scales_at);
+  auto* to_scales = reinterpret_cast<float*>(rows + scales_offset(elements));
   for (size_t i = 0; i < pieces.size(); ++i) {
     const int64_t count = pieces[i].size(0), bytes = count * w.in_features;
-    const Tensor to = Tensor::view(rows, {count, w.in_features}, DType::kF8E4M3, ctx.device);
-    const Tensor to_scales = Tensor::view(row_scales, {count}, DType::kF32, ctx.device);
+    const bool is_last = i + 1 == pieces.size();
+    if (by_block && !is_last && count % kScaleBlock != 0) {
+      throw ConfigError("a part of an FP8 weight with a scale for each 128 x 128 block has " + std::to_string(count) +
+                        " rows, expected a multiple of 128: use fewer ranks, or leave it in BF16");
+    }
+    const int64_t own_scales = by_block ? scales[i].numel() : count;
     if (scales.empty()) {
       const Tensor wide = Tensor::empty({count, w.in_features}, ctx.cuda->activations(), ctx.device);
       upload(ctx, pieces[i], wide.dtype(), wide.data_as<std::byte>());
-      quantize_rows(ctx, wide, to, to_scales);
-      synchronize(ctx.cuda->stream());
+      quantize_rows(ctx, wide, Tensor(), 0.0, Tensor::view(rows, {count, w.in_features}, DType::kF8E4M3, ctx.device),
+                    Tensor::view(to_scales, {count}, DType::kF32, ctx.device));
     } else {
       upload(ctx, pieces[i], DType::kF8E4M3, rows);
-      std::vector<float> one_each(static_cast<size_t>(count));
-      for (int64_t r = 0; r < count; ++r) {
-        one_each[static_cast<size_t>(r)] = scales[i].data_as<float>()[scales[i].size(0) == 1 ? 0 : r];
-      }
-      copy_async(row_scales, one_each.data(), 4 * one_each.size(), ctx.cuda->stream());
-      synchronize(ctx.cuda->stream());
+      std::vector<float> values(static_cast<size_t>(own_scales));
+      const float* from = scales[i].data_as<float>();
+      const bool one = scales[i].numel() == 1;
+      for (size_t r = 0; r < values.size(); ++r) values[r] = from[one ? 0 : r];
+      copy_async(to_scales, values.data(), 4 * values.size(), ctx.cuda->stream());
     }
-    const int64_t own = i + 1 == pieces.size() ? bytes + static_cast<int64_t>(storage.bytes()) - elements : bytes;  // the last: scales too
-    w.segments.push_back({DType::kF8E4M3, count, kRowScaled, Tensor::view(rows, {own}, DType::kU8, ctx.device, owner)});
+    synchronize(ctx.cuda->stream());
+    const int64_t own = is_last ? bytes + static_cast<int64_t>(storage.bytes()) - elements : bytes;  // the last: scales too
+    w.segments.push_back({DType::kF8E4M3, count, by_block ? kBlockScaled : kRowScaled, Tensor::view(rows, {own}, DType::kU8, ctx.device, owner)});
     rows += bytes;
-    row_scales += count;
+    to_scales += own_scales;
   }
   return w;
 }
 
-void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
+void linear(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
   if (out.numel() == 0) return;
-  const Scratch scratch(ctx);
-  const LinearCall call = with_tokens(ctx, make_call(x, w, bias, out), x, scratch);
-  multiply(ctx, call, [&] {
-    ctx.cuda->cublas_lt().multiply(call);
-    if (bias.defined()) add_bias(ctx, bias, out);
-  });
+  product(ctx, make_call(x, w, bias, out), x, bias, out);
 }
 
-void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
+void linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual) {
+  if (residual.numel() == 0) return;
+  LinearCall call = make_call(x, w, bias, residual);
+  call.add = true;
+  product(ctx, call, x, bias, residual);
+}
+
+void gate_up_silu(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& out) {
   if (out.numel() == 0) return;
-  const Scratch scratch(ctx);
-  LinearCall call = with_tokens(ctx, make_call(x, w, Tensor(), out), x, scratch);
+  LinearCall call = make_call(x, w, Tensor(), out);
   call.gated = true;
-  multiply(ctx, call, [&] {
-    const Scratch inner(ctx);
-    const Tensor both = inner.tensor({x.size(0), w.out_features}, x.dtype());
-    LinearCall plain = call;
-    plain.gated = false;
-    plain.out = both.data();
-    plain.out_stride = both.stride(0);
-    plain.out_type = both.dtype();
-    ctx.cuda->cublas_lt().multiply(plain);
-    silu_mul(ctx, both, out);
+  product(ctx, call, x, Tensor(), out);
+}
+
+bool qkv_rope_write_kv(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
+                       RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv) {
+  const int64_t kv_heads = cache.keys.size(1), head_dim = cache.keys.size(3);
+  if (qkv.numel() == 0 || layout != RopeLayout::kHalf || 2 * cos_sin.size(2) != head_dim) return false;
+  const RopeWrite rope{.cos_sin = cos_sin.data_as<float>(),
+                       .positions = meta.positions.data_as<int32_t>(),
+                       .slots = meta.slot_mapping.data_as<int64_t>(),
+                       .keys = cache.keys.data(),
+                       .values = cache.values.data(),
+                       .block_size = static_cast<int>(cache.block_size()),
+                       .swizzled = cache_is_swizzled(cache),
+                       .fp8_cache = cache.keys.dtype() == DType::kF8E4M3,
+                       .heads = static_cast<int>(w.out_features / head_dim - 2 * kv_heads),
+                       .kv_heads = static_cast<int>(kv_heads),
+                       .head_dim = static_cast<int>(head_dim)};
+  const LinearCall plain = make_call(x, w, bias, qkv);
+  LinearCall call = plain;
+  call.rope = &rope;
+  return small_product(ctx, call, qkv, [&](const LinearCall&, const Tensor&) {
+    staged(ctx, plain, x, bias, qkv);
+    const int64_t q_size = rope.heads * head_dim, kv_size = kv_heads * head_dim;
+    rope_write_kv(ctx, qkv.slice(1, 0, q_size).split_last(rope.heads, head_dim), qkv.slice(1, q_size, kv_size).split_last(kv_heads, head_dim),
+                  qkv.slice(1, q_size + kv_size, kv_size).split_last(kv_heads, head_dim), cos_sin, layout, meta, cache);
   });
 }
 

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "ops/cuda/bulk.cuh"
 #include "ops/cuda/dispatch.h"
-#include "ops/cuda/kernels.h"
+#include "ops/cuda/linear_call.h"
 
 namespace tutti::cuda {
 namespace {
@@ -33,6 +33,8 @@ struct TileParams {
   const float* bias;
   const float* w_scales;
   const float* x_scales;
+  bool block_scaled;
+  bool add;
   void* out;
   int64_t out_stride;
   int stages;
@@ -144,7 +146,7 @@ __device__ bool join(const TileParams& p, SharedHead* head, int tile, bool is_fi
   if (!head->last) return false;
 #pragma unroll
   for (int i = 0; i < kBlockColumns * 16; ++i) acc[i / 16][i % 16] = 0;
-  constexpr int kAtOnce = 4;  // parts on their way together
+  constexpr int kAtOnce = 2;  // parts on their way together
   for (int block = from; block <= to; block += kAtOnce) {
     float part[kAtOnce][kBlockColumns * 16];
 #pragma unroll
@@ -169,7 +171,7 @@ __device__ void write_tile(const TileParams& p, float* exchange, int tile, float
   const int row = threadIdx.x / 32 % 4 * 16 + lane / 4;
   const int features = kGated ? p.rows / 2 : p.rows;
   const auto finish = [&](float value, int at, int token) {
-    if (p.w_scales != nullptr) value *= p.w_scales[at] * p.x_scales[token];
+    if (p.w_scales != nullptr) value *= p.block_scaled ? p.x_scales[token] : p.w_scales[at] * p.x_scales[token];
     return p.bias == nullptr ? value : value + p.bias[at];
   };
   if constexpr (kGated) {
@@ -188,12 +190,17 @@ __device__ void write_tile(const TileParams& p, float* exchange, int tile, float
     if (token >= p.tokens || feature >= features) continue;
     float value = finish(acc[i / 16][i % 16], feature, token);
     if constexpr (kGated) value = silu(value) * finish(exchange[i * 128 + in_group], features + feature, token);
-    static_cast<Out*>(p.out)[token * p.out_stride + feature] = from_float<Out>(value);
+    Out* to = static_cast<Out*>(p.out) + token * p.out_stride + feature;
+    *to = from_float<Out>(p.add ? to_float(*to) + value : value);
   }
 }
 
+// Where the tokens leave room, the next kernel's blocks fill their rings beside this one's.
+template <int kBlockColumns>
+constexpr int kBlocksPerSM = kBlockColumns == 1 ? 2 : 1;
+
 template <typename T, typename Out, int kBlockColumns, bool kGated>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, kBlocksPerSM<kBlockColumns>)
     tile_kernel(const TileParams p, const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map) {
   constexpr int kStageBytes = kWeightBytes + kBlockColumns * kColumns * kPieceBytes;
   extern __shared__ __align__(1024) uint8_t shared[];
@@ -225,6 +232,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     float acc[kBlockColumns][16] = {};
     float narrow[kNarrowSums ? kBlockColumns : 1][16];
     for (; piece < stop; ++piece, next.advance(p.stages)) {
+      float scale = 1.0f;
+      if (kNarrowSums && p.block_scaled) {
+        const int group = threadIdx.x / 128, row = kGated ? group * (p.rows / 2) + tile * kGroupRows : tile * kRows;
+        scale = p.w_scales[row / static_cast<int>(kScaleBlock) * p.pieces + piece % p.pieces];
+      }
       wait_phase(&head->full[next.stage], next.parity);
       const uint8_t* stage = ring + next.stage * kStageBytes;
       const uint64_t a = describe(stage + threadIdx.x / 128 * (kGroupRows * kPieceBytes)), b = describe(stage + kWeightBytes);
@@ -240,7 +252,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       end_multiply();
       if constexpr (kNarrowSums) {
 #pragma unroll
-        for (int i = 0; i < kBlockColumns * 16; ++i) acc[i / 16][i % 16] += narrow[i / 16][i % 16];
+        for (int i = 0; i < kBlockColumns * 16; ++i) acc[i / 16][i % 16] += scale * narrow[i / 16][i % 16];
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(&head->empty[next.stage]);
@@ -254,7 +266,8 @@ template <typename T, typename Out, int kBlockColumns>
 void launch_tile(const Context& ctx, const LinearCall& call, TileParams& p, const CUtensorMap& w_map, const CUtensorMap& x_map, int tiles) {
   constexpr int kStageBytes = kWeightBytes + kBlockColumns * kColumns * kPieceBytes;
   const size_t exchange = call.gated ? sizeof(float) * 128 * 16 * kBlockColumns : 0;
-  const size_t room = ctx.cuda->shared_memory() - sizeof(SharedHead) - exchange;
+  constexpr size_t kReserved = 1024;  // shared memory that each block costs beside its own
+  const size_t room = (ctx.cuda->shared_memory() + kReserved) / kBlocksPerSM<kBlockColumns> - kReserved - sizeof(SharedHead) - exchange;
   p.stages = std::min(kMaxStages, static_cast<int>(room / kStageBytes));
   const auto grid = static_cast<unsigned>(std::min<int64_t>(ctx.cuda->num_sms(), (p.total + 3) / 4));
   const Scratch scratch(ctx);
@@ -269,7 +282,9 @@ void launch_tile(const Context& ctx, const LinearCall& call, TileParams& p, cons
 }  // namespace
 
 bool linear_tile_can(const Context& ctx, const LinearCall& call) {
-  if (ctx.cuda->capability() != 90 || call.num_tokens > kMaxTileTokens) return false;
+  if (ctx.cuda->capability() != 90 || call.num_tokens > kMaxTileTokens || call.dtype != call.x_type) return false;
+  if (call.norm_weight != nullptr || call.rope != nullptr) return false;
+  if (call.block_scaled && call.gated && call.rows / 2 % kScaleBlock != 0) return false;
   const auto element = static_cast<int64_t>(dtype_bytes(call.dtype, 1));
   const auto bits = reinterpret_cast<uintptr_t>(call.w) | reinterpret_cast<uintptr_t>(call.x) |
                     static_cast<uintptr_t>(call.k * element) | static_cast<uintptr_t>(call.x_stride * element);
@@ -289,11 +304,13 @@ void linear_tile(const Context& ctx, const LinearCall& call) {
   p.bias = call.bias;
   p.w_scales = call.w_scales;
   p.x_scales = call.x_scales;
+  p.block_scaled = call.block_scaled;
+  p.add = call.add;
   p.out = call.out;
   p.out_stride = call.out_stride;
   const int columns = call.num_tokens <= 32 ? 1 : 2;
-  const CUtensorMap w_map = ctx.cuda->tensor_map(call.w, DType::kU8, call.rows, row_bytes, row_bytes, call.gated ? kGroupRows : kRows);
-  const CUtensorMap x_map = ctx.cuda->tensor_map(call.x, DType::kU8, call.num_tokens, row_bytes, call.x_stride * element, columns * kColumns);
+  const CUtensorMap w_map = ctx.cuda->tensor_map(call.w, call.rows, row_bytes, row_bytes, call.gated ? kGroupRows : kRows);
+  const CUtensorMap x_map = ctx.cuda->tensor_map(call.x, call.num_tokens, row_bytes, call.x_stride * element, columns * kColumns);
   const auto by_columns = [&]<typename T, typename Out>() {
     if (columns == 1) launch_tile<T, Out, 1>(ctx, call, p, w_map, x_map, tiles);
     else launch_tile<T, Out, 2>(ctx, call, p, w_map, x_map, tiles);

@@ -50,7 +50,7 @@ ProductKernel ProductChoice::choose(cudaStream_t stream, const LinearCall& call,
   CHECK(!candidates.empty());
   if (candidates.size() == 1) return candidates[0];
   const int64_t tokens = call.num_tokens <= kSmallTokens ? call.num_tokens : (call.num_tokens + 7) / 8 * 8;
-  const Key key{call.dtype, call.out_type, call.rows, call.k, tokens, call.gated};
+  const Key key{call.dtype, call.x_type, call.out_type, call.rows, call.k, tokens, call.gated, call.norm_weight != nullptr, call.rope != nullptr};
   const auto known = chosen_.find(key);
   if (known != chosen_.end()) return known->second;
   if (is_capturing(stream)) return candidates[0];

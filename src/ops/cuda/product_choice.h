@@ -6,7 +6,7 @@
 #include <span>
 #include <tuple>
 
-#include "ops/cuda/kernels.h"
+#include "ops/cuda/linear_call.h"
 
 namespace tutti::cuda {
 
@@ -15,21 +15,23 @@ namespace tutti::cuda {
 double time_cold(cudaStream_t stream, const Tensor& flush, const std::function<bool()>& run);
 bool is_capturing(cudaStream_t stream);
 
-enum class ProductKernel { kSmall, kTile, kLibrary };
+// kStaged: norm, rounding, product and rotation one after the other.
+enum class ProductKernel { kSmall, kStaged, kTile, kLibrary };
 
 class ProductChoice {
  public:
   explicit ProductChoice(Device device);
 
   // One of `candidates`; the first when a graph is being captured and this product was never seen. Numbers of tokens that
-  // are near each other share a choice. `run` computes the product with a kernel, as often as it is asked.
+  // are near each other share a choice. `run` computes the product with a kernel, as often as it is asked: a product that
+  // adds to its output then wants another one.
   ProductKernel choose(cudaStream_t stream, const LinearCall& call, std::span<const ProductKernel> candidates,
                        const std::function<void(ProductKernel)>& run);
 
   const Tensor& flush() const { return flush_; }
 
  private:
-  using Key = std::tuple<DType, DType, int64_t, int64_t, int64_t, bool>;
+  using Key = std::tuple<DType, DType, DType, int64_t, int64_t, int64_t, bool, bool, bool>;
   Tensor flush_;  // larger than the L2
   std::map<Key, ProductKernel> chosen_;
 };

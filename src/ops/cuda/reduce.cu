@@ -1,4 +1,4 @@
-// Kernels that look at whole rows: the largest logit, and rounding to FP8 with a scale for each row.
+// Kernels that look at whole rows: the largest logit, and rounding to FP8 with a scale for each row, and back.
 #include <algorithm>
 
 #include "ops/cuda/device.cuh"
@@ -61,26 +61,42 @@ __global__ void __launch_bounds__(kThreads)
   values[blockIdx.y] = row[index];
 }
 
+// Elements [i, i + kVec) of a row, times the norm's weight where there is one.
 template <typename T, int kVec>
-__global__ void quantize_kernel(const T* x, int64_t stride, int k, fp8* out, float* scales) {
-  __shared__ float partial[32];
+__device__ __forceinline__ void load_weighted(const T* row, const float* weight, int i, float (&v)[kVec], float& squares) {
+  load(row + i, v);
+  if (weight == nullptr) return;
+  float w[kVec];
+  load(weight + i, w);
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) {
+    squares += v[j] * v[j];
+    v[j] *= w[j];
+  }
+}
+
+template <typename T, int kVec>
+__global__ void quantize_kernel(const T* x, int64_t stride, const float* weight, float eps, int k, fp8* out, float* scales) {
+  __shared__ float partial[2][32];
   let_next_start();
   wait_for_previous();
   const T* row = x + blockIdx.x * stride;
   const int first = threadIdx.x * kVec, step = blockDim.x * kVec;
   float kept[kVec] = {};  // this thread's first elements; the others are read again
-  float most = 0;
+  float most = 0, squares = 0;
   for (int i = first; i < k; i += step) {
     float v[kVec];
-    load(row + i, v);
+    load_weighted(row, weight, i, v, squares);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
       most = fmaxf(most, fabsf(v[j]));
       if (i == first) kept[j] = v[j];
     }
   }
-  most = block_max(most, partial);
-  const float scale = most > 0 ? most / kLargestFp8 : 1.0f, inverse = 1.0f / scale;
+  most = block_max(most, partial[0]);
+  float factor = 1.0f;  // of the norm
+  if (weight != nullptr) factor = rsqrtf(block_sum(squares, partial[1]) / k + eps);
+  const float scale = most > 0 ? most * factor / kLargestFp8 : 1.0f, inverse = factor / scale;
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
   fp8* to = out + static_cast<int64_t>(blockIdx.x) * k;
   for (int i = first; i < k; i += step) {
@@ -89,7 +105,7 @@ __global__ void quantize_kernel(const T* x, int64_t stride, int k, fp8* out, flo
 #pragma unroll
       for (int j = 0; j < kVec; ++j) v[j] = kept[j];
     } else {
-      load(row + i, v);
+      load_weighted(row, weight, i, v, squares);
     }
 #pragma unroll
     for (int j = 0; j < kVec; ++j) v[j] *= inverse;
@@ -97,7 +113,37 @@ __global__ void quantize_kernel(const T* x, int64_t stride, int k, fp8* out, flo
   }
 }
 
+// A block for each row of out; w and block_scales start at the weight's first row, row_scales too.
+template <typename T>
+__global__ void dequantize_kernel(const fp8* w, const float* scales, bool by_block, int first, int k, T* out, int64_t stride) {
+  constexpr int kVec = 8, kBlock = 128;
+  let_next_start();
+  const int row = first + static_cast<int>(blockIdx.x), blocks = (k + kBlock - 1) / kBlock;
+  const fp8* from = w + static_cast<int64_t>(row) * k;
+  const float* row_scales = by_block ? scales + static_cast<int64_t>(row / kBlock) * blocks : scales + row;
+  wait_for_previous();  // which reads what `out` held
+  for (int i = threadIdx.x * kVec; i < k; i += blockDim.x * kVec) {
+    float v[kVec];
+    load(from + i, v);
+    const float scale = row_scales[by_block ? i / kBlock : 0];
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) v[j] *= scale;
+    store(out + blockIdx.x * stride + i, v);
+  }
+}
+
 }  // namespace
+
+void dequantize_rows(const Context& ctx, const Tensor& w, const float* scales, bool by_block, int64_t first, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const int k = static_cast<int>(w.size(1));
+  CHECK(k % 8 == 0 && rows_aligned(out, 16));
+  by_activation(out.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(ctx, dequantize_kernel<T>, dim3(static_cast<unsigned>(out.size(0))), dim3(256), 0, static_cast<const fp8*>(w.data()), scales,
+           by_block, static_cast<int>(first), k, out.data_as<T>(), out.stride(0));
+  });
+}
 
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices) {
   const int64_t rows = x.size(0), columns = x.size(1);
@@ -112,16 +158,17 @@ void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Ten
          indices.data_as<int32_t>());
 }
 
-void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& out, const Tensor& scales) {
+void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& norm_weight, double eps, const Tensor& out, const Tensor& scales) {
   if (x.numel() == 0) return;
   const int k = static_cast<int>(x.size(1));
-  const bool wide = rows_aligned(x, 16) && rows_aligned(out, 8);
+  const bool wide = rows_aligned(x, 16) && rows_aligned(out, 8) && (!norm_weight.defined() || rows_aligned(norm_weight, 16));
+  const auto* weight = norm_weight.defined() ? norm_weight.data_as<float>() : nullptr;
   const int threads = std::min(kThreads, (k / (wide ? 8 : 1) + 31) / 32 * 32);
   by_activation(x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     launch(ctx, wide ? quantize_kernel<T, 8> : quantize_kernel<T, 1>, dim3(static_cast<unsigned>(x.size(0))),
-           dim3(static_cast<unsigned>(std::max(threads, 32))), 0, x.data_as<T>(), x.stride(0), k, static_cast<fp8*>(out.data()),
-           scales.data_as<float>());
+           dim3(static_cast<unsigned>(std::max(threads, 32))), 0, x.data_as<T>(), x.stride(0), weight, static_cast<float>(eps), k,
+           static_cast<fp8*>(out.data()), scales.data_as<float>());
   });
 }
 

@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-std::shared_ptr<CudaContext> make_cuda_context(Device device, DType) {
+std::shared_ptr<CudaContext> make_cuda_context(Device device, DType, CudaOptions) {
   throw ConfigError("device " + to_string(device) +
                     ": this program was built without CUDA (configure with -DTUTTI_CUDA=ON, or use --device cpu)");
 }

@@ -1,0 +1,71 @@
+// A product of tokens with a packed weight, as its kernels see it, and the kernels. Worker thread only.
+#pragma once
+
+#include "ops/cuda/context.h"
+#include "ops/kernel_table.h"
+
+namespace tutti::cuda {
+
+// How a packed weight lies in its allocation: the pieces' rows one below the other, FP8 ones followed by their F32 scales.
+enum WeightLayout : int {
+  kPlain = 0,        // 16-bit elements
+  kRowScaled = 1,    // E4M3, a scale for each row
+  kBlockScaled = 2,  // E4M3, a scale for each block of 128 rows x 128 columns
+};
+constexpr int64_t kScaleBlock = 128;
+
+// Where the scales of an FP8 weight of `elements` bytes start.
+inline int64_t scales_offset(int64_t elements) { return (elements + 15) / 16 * 16; }
+
+// What becomes of the rows of q, k and v: q and k are rotated, k and v go to the cache. Halves of a head are pairs.
+struct RopeWrite {
+  const float* cos_sin;  // [max_positions, 2, head_dim / 2]
+  const int32_t* positions;
+  const int64_t* slots;
+  void* keys;    // [num_blocks, kv_heads, block_size, head_dim]
+  void* values;
+  int block_size;
+  bool swizzled;
+  bool fp8_cache;
+  int heads;
+  int kv_heads;
+  int head_dim;
+};
+
+// w [rows, k] row by row, x [num_tokens, k], out [num_tokens, n]
+struct LinearCall {
+  const void* w = nullptr;
+  DType dtype = DType::kBF16;  // of w
+  int64_t rows = 0;
+  int64_t k = 0;
+  const float* w_scales = nullptr;  // FP8
+  bool block_scaled = false;
+  const void* x = nullptr;
+  DType x_type = DType::kBF16;
+  int64_t x_stride = 0;  // elements
+  int64_t num_tokens = 0;
+  const float* x_scales = nullptr;  // FP8 tokens: of each
+  const float* norm_weight = nullptr;  // [k]: x is normed first
+  float eps = 0;
+  const float* bias = nullptr;
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  DType out_type = DType::kBF16;
+  bool gated = false;  // out = silu(x Wg^T) * (x Wu^T), the first half of the rows is Wg: n = rows / 2
+  bool add = false;    // out += x W^T
+  const RopeWrite* rope = nullptr;  // out gets q only
+};
+
+// linear_small.cu: at most kSmallTokens tokens, compute capability 9.0 and later. Does everything that a call may ask for,
+// except that FP8 weights want 16-bit tokens.
+constexpr int64_t kSmallTokens = 8;
+bool linear_small_can(const Context& ctx, const LinearCall& call);
+void linear_small(const Context& ctx, const LinearCall& call);
+
+// linear_tile.cu: at most kMaxTileTokens tokens, Hopper (its matrix instructions exist nowhere else). No norm, no rope; FP8
+// weights want FP8 tokens. The bits of a token's result do not depend on the other tokens or their number.
+constexpr int64_t kMaxTileTokens = 64;
+bool linear_tile_can(const Context& ctx, const LinearCall& call);
+void linear_tile(const Context& ctx, const LinearCall& call);
+
+}  // namespace tutti::cuda
