@@ -250,6 +250,119 @@ TEST_P(AttentionConformance, RopeWriteKv) {
   }
 }
 
+// The products of q, k and v with rotation and cache writes, from their normed input.
+TEST_P(AttentionConformance, QkvRopeWriteKv) {
+  for (const bool fp8 : {false, true}) {
+    if (fp8 && !on_gpu()) continue;
+    fp8_cache_ = fp8;
+    for (const Case& c : {Case{"", 32, 8, 128, 16, {{40, 41}}}, Case{"", 8, 2, 128, 16, {{0, 3}, {40, 45}}}, Case{"", 4, 2, 64, 16, {{7, 15}}},
+                          Case{"", 6, 1, 96, 24, {{3, 5}, {0, 1}}}, Case{"", 2, 2, 256, 8, {{50, 51}}}, Case{"", 3, 1, 80, 16, {{0, 4}}},
+                          Case{"", 4, 2, 128, 16, {{0, 9}, {1, 2}}}}) {
+      prepare(c);
+      AttentionMetadata meta = metadata(c.seqs);
+      const int64_t hidden = 512, q_size = c.heads * c.head_dim, kv_size = c.kv_heads * c.head_dim, width = q_size + 2 * kv_size, half = c.head_dim / 2;
+      const Values x = normals({meta.num_tokens, hidden}), norm = normals({hidden}, DType::kF32), bias = normals({width}, DType::kF32);
+      const Values w = host_normals({width, hidden}, activations(), 1 / std::sqrt(static_cast<double>(hidden)));
+      const Values table = normals({64, 2, half}, DType::kF32);
+      const PackedWeight packed = ops::pack_weight(
+          ctx_, std::vector<Tensor>{w.tensor.slice(0, 0, q_size), w.tensor.slice(0, q_size, kv_size), w.tensor.slice(0, q_size + kv_size, kv_size)});
+      const Tensor qkv = poisoned({meta.num_tokens, width});
+      ops::qkv_rope_write_kv(ctx_, {x.tensor, norm.tensor, 1e-5}, packed, bias.tensor, table.tensor, RopeLayout::kHalf, meta, cache_, qkv);
+
+      Values expected{Tensor::empty({meta.num_tokens, width}, activations()), {}};
+      const std::vector<double> slots_positions = read(meta.positions);
+      for (int64_t t = 0; t < meta.num_tokens; ++t) {
+        double squares = 0;
+        const double* row = x.values.data() + t * hidden;
+        for (int64_t i = 0; i < hidden; ++i) squares += row[i] * row[i];
+        const double factor = 1 / std::sqrt(squares / static_cast<double>(hidden) + 1e-5);
+        std::vector<double> out(static_cast<size_t>(width));
+        for (int64_t n = 0; n < width; ++n) {
+          double sum = bias.values[static_cast<size_t>(n)];
+          for (int64_t i = 0; i < hidden; ++i) sum += row[i] * factor * norm.values[static_cast<size_t>(i)] * w.values[static_cast<size_t>(n * hidden + i)];
+          out[static_cast<size_t>(n)] = sum;
+        }
+        const double* cos = table.values.data() + static_cast<int64_t>(slots_positions[static_cast<size_t>(t)]) * 2 * half;
+        for (int64_t h = 0; h < c.heads + c.kv_heads; ++h) {
+          for (int64_t i = 0; i < half; ++i) {
+            double& low = out[static_cast<size_t>(h * c.head_dim + i)];
+            double& high = out[static_cast<size_t>(h * c.head_dim + half + i)];
+            const double turned = low * cos[i] - high * cos[half + i];
+            high = high * cos[i] + low * cos[half + i];
+            low = turned;
+          }
+        }
+        expected.values.insert(expected.values.end(), out.begin(), out.end());
+      }
+      std::vector<double> a, e;
+      const std::vector<double> all = read(qkv);
+      for (int64_t i = 0; i < meta.num_tokens * width; ++i) {
+        if (i % width < q_size) a.push_back(all[static_cast<size_t>(i)]), e.push_back(expected.values[static_cast<size_t>(i)]);
+      }
+      const std::string name = std::to_string(meta.num_tokens) + " of head_dim " + std::to_string(c.head_dim);
+      expect_close(a, e, tolerance(4.0), name + ": q");
+      // What write_kv() makes of the expected keys and values.
+      const Tensor twin = on_device(expected).tensor;
+      const KVLayer other{poisoned({cache_.keys.size(0), c.kv_heads, c.block_size, c.head_dim}, cache_type()),
+                          poisoned({cache_.keys.size(0), c.kv_heads, c.block_size, c.head_dim}, cache_type())};
+      ops::write_kv(ctx_, twin.slice(1, q_size, kv_size).split_last(c.kv_heads, c.head_dim),
+                    twin.slice(1, q_size + kv_size, kv_size).split_last(c.kv_heads, c.head_dim), meta, other);
+      for (const auto& [cache, wanted] : {std::pair{cache_.keys, other.keys}, {cache_.values, other.values}}) {
+        const std::vector<double> written = read(cache), right = read(wanted);
+        a.clear(), e.clear();
+        for (size_t i = 0; i < written.size(); ++i) {
+          ASSERT_EQ(std::isnan(written[i]), std::isnan(right[i])) << name << ": a slot that is not the step's, or one that was not written";
+          if (!std::isnan(right[i])) a.push_back(written[i]), e.push_back(right[i]);
+        }
+        expect_close(a, e, fp8 ? 0x1p-4 : tolerance(4.0), name + ": cache");
+      }
+    }
+  }
+}
+
+// A row alone, in a crowd, and with its prompt in chunks: the same bits.
+TEST_P(AttentionConformance, BatchInvariant) {
+  if (!on_gpu()) GTEST_SKIP() << "GPUs only; on the CPU it is always so (ops_row_invariance)";
+  use({.batch_invariant = true});
+  for (const int64_t window : {0, 40}) {
+    const std::vector<Span> whole = {{0, 201}, {0, 70}, {0, 333}};
+    const Case c{"invariant", 8, 2, 128, 16, whole, window};
+    prepare(c);
+    const AttentionMetadata all = metadata(whole);
+    const Values qkv = write(whole, all);
+    const auto attend = [&](const std::vector<Span>& spans, const std::vector<int64_t>& first_rows) {
+      const AttentionMetadata meta = metadata(spans);
+      const int64_t width = c.heads * c.head_dim;
+      const Tensor q = poisoned({meta.num_tokens, width}), out = poisoned({meta.num_tokens, c.heads, c.head_dim});
+      int64_t row = 0;
+      for (size_t s = 0; s < spans.size(); ++s) {
+        const int64_t count = spans[s].to - spans[s].from;
+        if (count == 0) continue;
+        std::vector<int32_t> rows;
+        for (int64_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(first_rows[s] + spans[s].from + i));
+        ops::gather_rows(ctx_, qkv.tensor.slice(1, 0, width), ints(rows), q.slice(0, row, count));
+        row += count;
+      }
+      ops::paged_attention(ctx_, q.split_last(c.heads, c.head_dim), cache_, meta, {.scale = 0.088, .sliding_window = c.window}, out);
+      return read(out);
+    };
+    const std::vector<int64_t> first = {0, 201, 271};
+    const std::vector<double> together = attend(whole, first);
+    const auto row_of = [&](const std::vector<double>& values, int64_t row) {
+      const auto begin = values.begin() + row * c.heads * c.head_dim;
+      return std::vector<double>(begin, begin + c.heads * c.head_dim);
+    };
+    // The last row of each alone, and with the others' last rows.
+    const std::vector<double> lasts = attend({{200, 201}, {69, 70}, {332, 333}}, first);
+    EXPECT_EQ(row_of(lasts, 0), row_of(together, 200));
+    EXPECT_EQ(row_of(lasts, 1), row_of(together, 270));
+    EXPECT_EQ(row_of(lasts, 2), row_of(together, 603));
+    const std::vector<double> chunk = attend({{150, 201}, {69, 70}, {300, 333}}, first);
+    for (int64_t i = 0; i < 51; ++i) EXPECT_EQ(row_of(chunk, i), row_of(together, 150 + i)) << i;
+    for (int64_t i = 0; i < 33; ++i) EXPECT_EQ(row_of(chunk, 52 + i), row_of(together, 271 + 300 + i)) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionConformance, testing::ValuesIn(backends()), backend_name);
 
 }  // namespace

@@ -115,6 +115,12 @@ void OpsConformance::SetUp() {
   ctx_.arena = arena_.get();
 }
 
+void OpsConformance::use(CudaOptions options) {
+  cuda::synchronize(cuda_stream(*cuda_));
+  cuda_ = make_cuda_context(Device::cuda(0), activations(), options);
+  ctx_.cuda = cuda_.get();
+}
+
 void OpsConformance::TearDown() {
   if (cuda_ != nullptr) cuda::synchronize(cuda_stream(*cuda_));
   if (HasFailure()) std::printf("seed %u\n", seed_);

@@ -41,6 +41,9 @@ class OpsConformance : public testing::TestWithParam<BackendParam> {
   // The relative error that `factor` roundings may make.
   double tolerance(double factor = 1.0) const;
 
+  // From here on another context with these options (GPUs only).
+  void use(CudaOptions options);
+
   int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
   // Normal random values, rounded to `dtype`.
   Values normals(std::initializer_list<int64_t> shape, DType dtype, double deviation = 1.0);
