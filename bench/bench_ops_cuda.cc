@@ -1,6 +1,7 @@
 // Times of the CUDA backend: single products, attention and small ops, and whole steps of a model's shape as CUDA graphs,
 // each beside its floor (bytes over the memory's read bandwidth, operations over the matrix units' rate).
 //   bench_ops_cuda [--shape llama-3-8b] [--layers N] [--parts ops,attention,decode,prefill] [--batches 1,8,32] [--context 512]
+//                  [--dtype bf16|fp8] [--kv-dtype bf16|fp8] [--mode plain|weight-only|batch-invariant]
 //                  [--read-tb-s 4.2] [--tflop-s 790] [--json FILE]
 #include <algorithm>
 #include <cmath>
@@ -24,7 +25,8 @@ const bench::ModelShape kShapes[] = {
 };
 
 struct Options {
-  std::string shape = "llama-3-8b", json;
+  std::string shape = "llama-3-8b", json, mode = "plain";
+  bench::ChainOptions chain;
   std::vector<std::string> parts = {"ops", "attention", "decode", "prefill"};
   std::vector<int> batches = {1, 8, 32, 64, 128, 256};
   int layers = 0, context = 512;
@@ -45,6 +47,9 @@ bool parse(int argc, char** argv, Options& o) {
     else if (flag == "--layers") o.layers = std::stoi(value);
     else if (flag == "--parts") o.parts = split(value);
     else if (flag == "--context") o.context = std::stoi(value);
+    else if (flag == "--dtype") o.chain.fp8 = value == "fp8";
+    else if (flag == "--kv-dtype") o.chain.fp8_cache = value == "fp8";
+    else if (flag == "--mode") o.mode = value;
     else if (flag == "--read-tb-s") o.read_tb_s = std::stod(value);
     else if (flag == "--tflop-s") o.tflop_s = std::stod(value);
     else if (flag == "--json") o.json = value;
@@ -53,13 +58,15 @@ bool parse(int argc, char** argv, Options& o) {
       for (const auto& part : split(value)) o.batches.push_back(std::stoi(part));
     } else return false;
   }
+  o.chain.cuda.batch_invariant = o.mode == "batch-invariant";
+  o.chain.cuda.fp8_weight_only = o.mode == "weight-only";
   return argc % 2 == 1;
 }
 
 class Bench {
  public:
   Bench(const Options& options, const bench::ModelShape& shape)
-      : o_(options), shape_(shape), chain_(shape, 8192, cached_tokens(options)) {}
+      : o_(options), shape_(shape), chain_(shape, options.chain, 8192, cached_tokens(options)) {}
 
   void run() {
     for (const std::string& part : o_.parts) {
@@ -71,7 +78,8 @@ class Bench {
   }
 
   Json report() const {
-    return {{"shape", shape_.name}, {"layers", shape_.layers}, {"dtype", "BF16"}, {"context", o_.context},
+    return {{"shape", shape_.name}, {"layers", shape_.layers}, {"dtype", o_.chain.fp8 ? "FP8" : "BF16"},
+            {"kv_dtype", o_.chain.fp8_cache ? "FP8" : "BF16"}, {"mode", o_.mode}, {"context", o_.context},
             {"read_tb_s", o_.read_tb_s}, {"tflop_s", o_.tflop_s}, {"ops", ops_}, {"attention", attention_}, {"decode", decode_}, {"prefill", prefill_}};
   }
 
@@ -128,7 +136,7 @@ class Bench {
     const auto measure = [&](int seqs, int query_len, int context) {
       const double us = 1e3 * chain_.time_attention(seqs, query_len, context, 5).median_ms / shape_.layers;
       const double small = 1e3 * chain_.time_small_ops(seqs, query_len, context, 5).median_ms / shape_.layers;
-      const double bytes = shape_.kv_bytes_per_token(2) / shape_.layers * seqs * context, width = static_cast<double>(shape_.heads * shape_.head_dim);
+      const double bytes = shape_.kv_bytes_per_token(kv_element()) / shape_.layers * seqs * context, width = static_cast<double>(shape_.heads * shape_.head_dim);
       const double flop = 4.0 * seqs * query_len * (context - (query_len - 1) / 2.0) * width;
       const double floor = std::max(bytes / o_.read_tb_s, flop / o_.tflop_s) / 1e6;
       std::printf("%-10s %4d x %4d %5d %10.2f %8.2f %9.1f %6.1f%% %13.2f\n", "", seqs, query_len, context, us, bytes / us / 1e6, flop / us / 1e6,
@@ -141,11 +149,13 @@ class Bench {
     measure(4, 512, 2048);
   }
 
+  double kv_element() const { return o_.chain.fp8_cache ? 1 : 2; }
+
   // Weights and cache read once at the memory's bandwidth, or, where that is more, the products at the matrix units' rate
   // and the cache after them.
   double floor_ms(double tokens, double kv_tokens) const {
-    const double kv = shape_.kv_bytes_per_token(2) * kv_tokens / o_.read_tb_s / 1e9;
-    return std::max(shape_.weight_bytes(2) / o_.read_tb_s / 1e9, shape_.flop_per_token() * tokens / o_.tflop_s / 1e9) + kv;
+    const double kv = shape_.kv_bytes_per_token(kv_element()) * kv_tokens / o_.read_tb_s / 1e9;
+    return std::max(shape_.weight_bytes(o_.chain.fp8 ? 1 : 2) / o_.read_tb_s / 1e9, shape_.flop_per_token() * tokens / o_.tflop_s / 1e9) + kv;
   }
 
   void decode() {
@@ -191,7 +201,8 @@ int main(int argc, char** argv) {
   }
   if (shape == std::end(kShapes)) {
     std::fprintf(stderr, "usage: bench_ops_cuda [--shape llama-3-8b|llama-2-70b|llama-3.2-1b] [--layers N] [--parts ops,attention,decode,prefill]\n"
-                         "                      [--batches 1,8,32] [--context 512] [--read-tb-s 4.2] [--tflop-s 790] [--json FILE]\n");
+                         "                      [--batches 1,8,32] [--context 512] [--dtype bf16|fp8] [--kv-dtype bf16|fp8]\n"
+                 "                      [--mode plain|weight-only|batch-invariant] [--read-tb-s 4.2] [--tflop-s 790] [--json FILE]\n");
     return 2;
   }
   try {

@@ -1,11 +1,14 @@
 #include "decode_chain.h"
 
+#include <cuda_fp8.h>
+
 #include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ops/cuda/linear_call.h"
 #include "tensor/device_memory.h"
 #include "tensor/half.h"
 
@@ -58,8 +61,8 @@ Timing time_graph(cudaStream_t stream, int repeats, const std::function<void()>&
   return {times[times.size() / 2], times.front()};
 }
 
-DecodeChain::DecodeChain(const ModelShape& shape, int64_t max_tokens, int64_t cached_tokens)
-    : shape_(shape), cuda_(make_cuda_context(Device::cuda(0))) {
+DecodeChain::DecodeChain(const ModelShape& shape, const ChainOptions& options, int64_t max_tokens, int64_t cached_tokens)
+    : shape_(shape), options_(options), cuda_(make_cuda_context(Device::cuda(0), DType::kBF16, options.cuda)) {
   const int64_t widest = std::max({shape.qkv_rows(), 2 * shape.intermediate, 4 * shape.hidden});
   arena_ = std::make_unique<Arena>(static_cast<size_t>(max_tokens * widest) * 8 + (size_t{512} << 20), Device::cuda(0));
   ctx_.device = Device::cuda(0);
@@ -81,11 +84,12 @@ DecodeChain::DecodeChain(const ModelShape& shape, int64_t max_tokens, int64_t ca
     layer.down = random_weight({shape.hidden}, shape.intermediate);
     layer.input_norm = norm();
     layer.post_norm = norm();
-    layer.kv.keys = random({blocks, shape.kv_heads, kBlockSize, shape.head_dim}, 1.0);
-    layer.kv.values = random({blocks, shape.kv_heads, kBlockSize, shape.head_dim}, 1.0);
+    const DType cache = options.fp8_cache ? DType::kF8E4M3 : DType::kBF16;
+    layer.kv.keys = random({blocks, shape.kv_heads, kBlockSize, shape.head_dim}, 1.0, cache);
+    layer.kv.values = random({blocks, shape.kv_heads, kBlockSize, shape.head_dim}, 1.0, cache);
     layers_.push_back(std::move(layer));
   }
-  embedding_ = random_weight({shape.vocab}, shape.hidden);
+  embedding_ = random_table(shape.vocab, shape.hidden);
   head_ = random_weight({shape.vocab}, shape.hidden);
   norm_ = norm();
   std::vector<float> angles;
@@ -111,35 +115,62 @@ void DecodeChain::fill(void* data, size_t bytes, const Tensor& pool) {
   }
 }
 
-Tensor DecodeChain::random(std::initializer_list<int64_t> shape, double deviation) {
-  size_t which = 0;
-  while (which < deviations_.size() && deviations_[which] != deviation) ++which;
-  if (which == deviations_.size()) {
-    std::mt19937 engine(static_cast<unsigned>(which) + 1);
+Tensor DecodeChain::random(std::initializer_list<int64_t> shape, double deviation, DType dtype) {
+  const auto known = std::find_if(pools_.begin(), pools_.end(),
+                                  [&](const Pool& p) { return p.deviation == deviation && p.values.dtype() == dtype; });
+  Tensor pool;
+  if (known != pools_.end()) {
+    pool = known->values;
+  } else {
+    std::mt19937 engine(static_cast<unsigned>(pools_.size()) + 1);
     std::normal_distribution<float> normal(0.0f, static_cast<float>(deviation));
-    std::vector<uint16_t> values(kPoolBytes / 2);
-    for (uint16_t& v : values) v = float_to_bfloat16(normal(engine));
-    const Tensor pool = Tensor::empty({static_cast<int64_t>(values.size())}, DType::kBF16, ctx_.device);
-    cuda::copy_async(pool.data(), values.data(), pool.bytes(), stream());
+    const auto count = static_cast<int64_t>(kPoolBytes / dtype_bytes(dtype, 1));
+    const Tensor host = Tensor::empty({count}, dtype);
+    for (int64_t i = 0; i < count; ++i) {
+      if (dtype == DType::kBF16) host.data_as<uint16_t>()[i] = float_to_bfloat16(normal(engine));
+      else host.data_as<__nv_fp8_e4m3>()[i] = __nv_fp8_e4m3(normal(engine));
+    }
+    pool = Tensor::empty({count}, dtype, ctx_.device);
+    cuda::copy_async(pool.data(), host.data(), pool.bytes(), stream());
     cuda::synchronize(stream());
-    pools_.push_back(pool);
-    deviations_.push_back(deviation);
+    pools_.push_back({deviation, pool});
   }
-  const Tensor t = Tensor::empty(shape, DType::kBF16, ctx_.device);
-  fill(t.data(), t.bytes(), pools_[which]);
+  const Tensor t = Tensor::empty(shape, dtype, ctx_.device);
+  fill(t.data(), t.bytes(), pool);
   return t;
+}
+
+PackedWeight DecodeChain::random_table(int64_t rows, int64_t k) {
+  const auto all = std::make_shared<Tensor>(random({rows * k}, 1 / std::sqrt(static_cast<double>(k))));
+  PackedWeight w;
+  w.out_features = rows;
+  w.in_features = k;
+  w.segments.push_back({DType::kBF16, rows, cuda::kPlain, Tensor::view(all->data(), {rows * k * 2}, DType::kU8, ctx_.device, all)});
+  return w;
 }
 
 PackedWeight DecodeChain::random_weight(std::vector<int64_t> rows, int64_t k) {
   PackedWeight w;
   w.in_features = k;
   for (int64_t r : rows) w.out_features += r;
-  const Tensor all = random({w.out_features * k}, 1 / std::sqrt(static_cast<double>(k)));
+  const double deviation = 1 / std::sqrt(static_cast<double>(k));
+  const int64_t elements = w.out_features * k;
+  const auto element = static_cast<int64_t>(options_.fp8 ? 1 : 2);
+  std::shared_ptr<Tensor> all;
+  if (options_.fp8) {  // elements of about 1, and a scale for each row behind them
+    all = std::make_shared<Tensor>(random({cuda::scales_offset(elements) + 4 * w.out_features}, 1.0, DType::kF8E4M3));
+    const std::vector<float> scales(static_cast<size_t>(w.out_features), static_cast<float>(deviation));
+    cuda::copy_async(all->data_as<std::byte>() + cuda::scales_offset(elements), scales.data(), 4 * scales.size(), stream());
+    cuda::synchronize(stream());
+  } else {
+    all = std::make_shared<Tensor>(random({elements}, deviation));
+  }
   int64_t begin = 0;
-  for (int64_t r : rows) {
-    Tensor part = all.slice(0, begin, r * k);
-    w.segments.push_back({DType::kBF16, r, 0, Tensor::view(part.data(), {r * k * 2}, DType::kU8, ctx_.device, std::make_shared<Tensor>(all))});
-    begin += r * k;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t bytes = i + 1 == rows.size() ? static_cast<int64_t>(all->bytes()) - begin : rows[i] * k * element;
+    w.segments.push_back({options_.fp8 ? DType::kF8E4M3 : DType::kBF16, rows[i], options_.fp8 ? cuda::kRowScaled : cuda::kPlain,
+                          Tensor::view(all->data_as<std::byte>() + begin, {bytes}, DType::kU8, ctx_.device, all)});
+    begin += bytes;
   }
   return w;
 }
@@ -160,34 +191,28 @@ struct DecodeChain::Step {
 // What models/decoder.cc calls, in its order.
 void DecodeChain::run(const Step& step) {
   arena_->reset();
-  const int64_t n = step.meta.num_tokens, q_size = shape_.heads * shape_.head_dim, kv_size = shape_.kv_heads * shape_.head_dim;
-  const Tensor hidden = arena_->allocate({n, shape_.hidden}, DType::kBF16), out = arena_->allocate({n, shape_.hidden}, DType::kBF16);
-  const Tensor normed = arena_->allocate({n, shape_.hidden}, DType::kBF16), qkv = arena_->allocate({n, shape_.qkv_rows()}, DType::kBF16);
+  const int64_t n = step.meta.num_tokens, q_size = shape_.heads * shape_.head_dim;
+  const Tensor hidden = arena_->allocate({n, shape_.hidden}, DType::kBF16), qkv = arena_->allocate({n, shape_.qkv_rows()}, DType::kBF16);
   const Tensor heads = arena_->allocate({n, shape_.heads, shape_.head_dim}, DType::kBF16);
   const Tensor inner = arena_->allocate({n, shape_.intermediate}, DType::kBF16);
   const Tensor q = qkv.slice(1, 0, q_size).split_last(shape_.heads, shape_.head_dim);
-  const Tensor k = qkv.slice(1, q_size, kv_size).split_last(shape_.kv_heads, shape_.head_dim);
-  const Tensor v = qkv.slice(1, q_size + kv_size, kv_size).split_last(shape_.kv_heads, shape_.head_dim);
   const ops::AttentionParams params{.scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim))};
   ops::embedding(ctx_, step.ids, embedding_, 0, hidden);
-  bool first = true;
   for (const Layer& layer : layers_) {
-    if (first) ops::rms_norm(ctx_, hidden, layer.input_norm, 1e-5, normed);
-    else ops::add_rms_norm(ctx_, hidden, out, layer.input_norm, 1e-5, normed);
-    first = false;
-    ops::linear(ctx_, normed, layer.qkv, Tensor(), qkv);
-    ops::rope_write_kv(ctx_, q, k, v, cos_sin_, RopeLayout::kHalf, step.meta, layer.kv);
+    ops::qkv_rope_write_kv(ctx_, {hidden, layer.input_norm, 1e-5}, layer.qkv, Tensor(), cos_sin_, RopeLayout::kHalf, step.meta, layer.kv, qkv);
     ops::paged_attention(ctx_, q, layer.kv, step.meta, params, heads);
-    ops::linear(ctx_, heads.reshape({n, q_size}), layer.o, Tensor(), out);
-    ops::add_rms_norm(ctx_, hidden, out, layer.post_norm, 1e-5, normed);
-    ops::gate_up_silu(ctx_, normed, layer.gate_up, inner);
-    ops::linear(ctx_, inner, layer.down, Tensor(), out);
+    ops::linear_add(ctx_, heads.reshape({n, q_size}), layer.o, Tensor(), hidden);
+    ops::gate_up_silu(ctx_, {hidden, layer.post_norm, 1e-5}, layer.gate_up, inner);
+    ops::linear_add(ctx_, inner, layer.down, Tensor(), hidden);
   }
-  ops::add_rms_norm(ctx_, hidden, out, norm_, 1e-5, normed);
   const int64_t seqs = step.last_rows.size(0);
-  const Tensor last = arena_->allocate({seqs, shape_.hidden}, DType::kBF16), logits = arena_->allocate({seqs, shape_.vocab}, DType::kF32);
-  ops::gather_rows(ctx_, normed, step.last_rows, last);
-  ops::linear(ctx_, last, head_, Tensor(), logits);
+  Tensor last = hidden;
+  if (seqs < n) {
+    last = arena_->allocate({seqs, shape_.hidden}, DType::kBF16);
+    ops::gather_rows(ctx_, hidden, step.last_rows, last);
+  }
+  const Tensor logits = arena_->allocate({seqs, shape_.vocab}, DType::kF32);
+  ops::linear(ctx_, {last, norm_, 1e-5}, head_, Tensor(), logits);
 }
 
 DecodeChain::Step DecodeChain::make_step(int seqs, int query_len, int context) {

@@ -29,10 +29,16 @@ struct Timing {
   double best_ms = 0;
 };
 
+struct ChainOptions {
+  bool fp8 = false;        // weights, the head's too; BF16 otherwise
+  bool fp8_cache = false;
+  CudaOptions cuda;
+};
+
 class DecodeChain {
  public:
   // `max_tokens`: the largest step. Takes device memory for the weights, `cached_tokens` of cache and one step.
-  DecodeChain(const ModelShape& shape, int64_t max_tokens, int64_t cached_tokens);
+  DecodeChain(const ModelShape& shape, const ChainOptions& options, int64_t max_tokens, int64_t cached_tokens);
   ~DecodeChain();
   DecodeChain(const DecodeChain&) = delete;
   DecodeChain& operator=(const DecodeChain&) = delete;
@@ -46,9 +52,10 @@ class DecodeChain {
 
   const Context& ctx() const { return ctx_; }
   cudaStream_t stream() const { return static_cast<cudaStream_t>(cuda_stream(*cuda_)); }
-  // Random normal numbers in BF16, repeated from a pool.
-  Tensor random(std::initializer_list<int64_t> shape, double deviation);
+  // Random normal numbers in BF16 or E4M3, repeated from a pool.
+  Tensor random(std::initializer_list<int64_t> shape, double deviation, DType dtype = DType::kBF16);
   PackedWeight random_weight(std::vector<int64_t> rows, int64_t k);
+  PackedWeight random_table(int64_t rows, int64_t k);  // BF16, as embedding() reads it
 
  private:
   struct Layer {
@@ -63,11 +70,15 @@ class DecodeChain {
   void run(const Step& step);
 
   ModelShape shape_;
+  ChainOptions options_;
   std::shared_ptr<CudaContext> cuda_;
   std::unique_ptr<Arena> arena_;
   Context ctx_;
-  std::vector<Tensor> pools_;  // random numbers, by deviation
-  std::vector<double> deviations_;
+  struct Pool {
+    double deviation;
+    Tensor values;
+  };
+  std::vector<Pool> pools_;
   std::vector<Layer> layers_;
   PackedWeight embedding_, head_;
   Tensor norm_, cos_sin_;
