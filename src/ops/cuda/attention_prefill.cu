@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32 + (kBulk ? 32 : 0)) prefill_
       __syncthreads();
     }
     const int first = tile * kTileTokens, last = first + kTileTokens - 1;
-    if (first <= warp_last.last && last >= warp_first.first) {
+    if (first <= warp_last.last && last >= warp_first.first && row_begin + warp * 16 < row_end) {
       const bool masked = last > warp_first.last || first < warp_last.first;
       attend<T, kDim, kTileTokens, Tile>(state, shared.q + warp * 16 * kTileStride<kDim>, shared.keys[stage], shared.values[stage], 0, a,
                                          first, visible, masked);
