@@ -15,9 +15,19 @@ constexpr size_t kSmallestTrial = 1024;
 constexpr int kRepeats = 5;
 
 const char* name_of(SumWay way) {
-  return way == SumWay::kOneShot   ? "one-shot"
-         : way == SumWay::kTwoShot ? "two-shot"
-                                   : "one-shot streamed";
+  switch (way) {
+    case SumWay::kOneShot:
+      return "one-shot";
+    case SumWay::kOneShotStreamed:
+      return "one-shot streamed";
+    case SumWay::kTwoShot:
+      return "two-shot";
+    case SumWay::kLowLatency:
+      return "low-latency";
+    case SumWay::kNccl:
+      return "NCCL";
+  }
+  return "?";
 }
 
 double seconds_of(const SumTrial& trial, SumWay way, size_t bytes) {
@@ -56,7 +66,7 @@ std::string AlgorithmTable::text() const {
 void measure_algorithms(AlgorithmTable& table, const SumTrial& trial, size_t largest_bytes,
                         std::chrono::nanoseconds budget) {
   const auto start = Clock::now();
-  for (size_t bytes = kSmallestTrial; bytes <= largest_bytes; bytes *= 4) {
+  for (size_t bytes = kSmallestTrial; bytes <= largest_bytes; bytes *= trial.growth) {
     SumWay best = trial.ways[0];
     double best_seconds = std::numeric_limits<double>::max();
     for (const SumWay way : trial.ways) {
@@ -67,7 +77,7 @@ void measure_algorithms(AlgorithmTable& table, const SumTrial& trial, size_t lar
     table.set_from(bytes, best);
     const double spent = trial.slowest(std::chrono::duration<double>(Clock::now() - start).count());
     if (spent > std::chrono::duration<double>(budget).count())
-      return table.set_from(4 * bytes, SumWay::kTwoShot);
+      return table.set_from(trial.growth * bytes, SumWay::kTwoShot);
   }
 }
 

@@ -18,6 +18,8 @@ enum class SumWay : uint8_t {
   kOneShot,          // every rank gets all parts and sums everything: one exchange
   kOneShotStreamed,  // the same with parts written past the caches, for cores that share none
   kTwoShot,          // every rank sums its slice and passes it on: two exchanges of less
+  kLowLatency,       // between GPUs: one shot with flags inside the data
+  kNccl,             // between GPUs: the library's
 };
 
 class AlgorithmTable {
@@ -39,6 +41,7 @@ struct SumTrial {
   std::vector<SumWay> ways;                           // those that the transport has
   std::function<void(SumWay way, size_t bytes)> run;  // one all-reduce
   std::function<double(double seconds)> slowest;      // over all ranks, the same on all
+  size_t growth = 4;                                  // from one size to the next
 };
 // Tries sizes from 1 KiB up to `largest_bytes` and ends when `budget` is spent, as on a slow link:
 // larger messages then go in two shots, which move fewer bytes. Every rank calls it at the same

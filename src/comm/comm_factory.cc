@@ -36,7 +36,8 @@ int usable_processors() {
   return std::min(allowed, processors_of_quota());
 }
 
-// Options with every default filled in.
+}  // namespace
+
 CommOptions complete(CommOptions o) {
   const auto size = static_cast<size_t>(o.size);
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size) {
@@ -67,6 +68,8 @@ CommOptions complete(CommOptions o) {
   }
   return o;
 }
+
+namespace {
 
 // The ranks in `ranks` as a group of their own; `part` sets its entries in the store apart.
 CommGroup part_of(const CommOptions& o, const std::vector<int>& ranks, const std::string& part) {
@@ -158,11 +161,15 @@ std::unique_ptr<Transport> make_transport(const CommOptions& o, const CommGroup&
 
 }  // namespace
 
+CommGroup whole_group(const CommOptions& complete) {
+  std::vector<int> all(static_cast<size_t>(complete.size));
+  for (int r = 0; r < complete.size; ++r) all[static_cast<size_t>(r)] = r;
+  return part_of(complete, all, "");
+}
+
 std::unique_ptr<Communicator> make_communicator(const CommOptions& options, Store& store) {
   const CommOptions o = complete(options);
-  std::vector<int> all(static_cast<size_t>(o.size));
-  for (int r = 0; r < o.size; ++r) all[static_cast<size_t>(r)] = r;
-  const CommGroup group = part_of(o, all, "");
+  const CommGroup group = whole_group(o);
   auto transport = make_transport(o, group, store, Deadline::after(o.setup_timeout));
   return std::make_unique<GroupCommunicator>(
       group, std::move(transport), GroupCommunicator::Options{o.timeout, o.check_sequence});

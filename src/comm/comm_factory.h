@@ -11,6 +11,7 @@
 #include "comm/comm_codec.h"
 #include "comm/communicator.h"
 #include "comm/store.h"
+#include "comm/transport.h"
 
 namespace tutti {
 
@@ -60,6 +61,11 @@ struct CommOptions {
 
 // Throws ConfigError for options that cannot work and CommError when a rank does not come.
 std::unique_ptr<Communicator> make_communicator(const CommOptions& options, Store& store);
+
+// For those who make communicators of other kinds: the options with every default filled in, and the group that they
+// describe. Throws ConfigError for options that cannot work.
+CommOptions complete(CommOptions options);
+CommGroup whole_group(const CommOptions& complete);
 
 // The options of the group of `ranks` (numbers in `world`, ascending, this rank among them).
 CommOptions subgroup_options(const CommOptions& world, const std::string& group_name,

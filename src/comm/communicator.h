@@ -1,6 +1,11 @@
 // Collectives of one group of ranks. A communicator of size 1 is a real one: no caller asks for the
 // size first.
 //
+// A communicator belongs to one kind of memory. Those of the CPU (make_communicator) return when the
+// result is in place. Those of a GPU (make_device_communicator) take pointers into its memory, queue
+// the work on their stream and return; results are there for what the stream does next, and an error
+// comes out of finish() or of a later call.
+//
 // All ranks of a group make the same calls in the same order (debug builds hash the sequence and
 // compare). A call returns when the result is in place, or throws CommError that names the late or
 // dead rank, the collective and the link; after that the communicator is broken and every further
@@ -33,7 +38,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string_view transport()
-      const = 0;  // "self", "in_process", "shm", "tcp", "hierarchical", "nccl"
+      const = 0;  // "self", "in_process", "shm", "tcp", "hierarchical", "cuda_ipc", "nccl", ...
 
   // In place: data[i] = sum over ranks, in rank order. `count` elements of F32, F16, BF16, I32 or
   // I64; half types are added in float32 and rounded once.
@@ -50,6 +55,12 @@ class Communicator {
   virtual void send(const void* data, size_t bytes, int to) = 0;
   virtual void recv(void* data, size_t bytes, int from) = 0;
   virtual void barrier() = 0;
+  // Returns when the results of all calls so far are in place: at once on the CPU; on a GPU when its
+  // stream has come so far, captured graphs included. Throws what a call on the stream ran into.
+  virtual void finish() = 0;
+  // Does not wait: throws what calls so far have run into. On a GPU what is queued now, captured graphs
+  // included, has from now on the call's timeout to end. To be called once a step.
+  virtual void watch() = 0;
 
   // How long one call may take before the missing rank is named.
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;

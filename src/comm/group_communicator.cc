@@ -58,8 +58,11 @@ double seconds_in(const Call& call) {
 }
 
 GroupCommunicator::GroupCommunicator(CommGroup group, std::unique_ptr<Transport> transport,
-                                     Options options)
-    : group_(std::move(group)), transport_(std::move(transport)), options_(options) {
+                                     Options options, std::shared_ptr<void> base)
+    : group_(std::move(group)),
+      base_(std::move(base)),
+      transport_(std::move(transport)),
+      options_(options) {
   CHECK(transport_ != nullptr);
   CHECK_EQ(group_.labels.size(), static_cast<size_t>(group_.size));
 }
@@ -131,6 +134,27 @@ void GroupCommunicator::recv(void* data, size_t bytes, int from) {
 
 void GroupCommunicator::barrier() {
   run({Kind::kBarrier, DType::kU8, 0, -1}, [&](const Call& call) { transport_->barrier(call); });
+}
+
+// Neither a call nor time spent in one: on a GPU this waits for whatever the stream computes.
+template <typename Wait>
+void GroupCommunicator::wait(const Wait& wait) {
+  if (broken_.load(std::memory_order_acquire)) throw_broken();
+  const auto start = Clock::now();
+  try {
+    wait(Call{"call", number_ - 1, start, Deadline(start + options_.timeout)});
+  } catch (const CommError& error) {
+    break_for_good(error.what(), error.peer());
+    throw_broken();
+  }
+}
+
+void GroupCommunicator::finish() {
+  wait([&](const Call& call) { transport_->finish(call); });
+}
+
+void GroupCommunicator::watch() {
+  wait([&](const Call& call) { transport_->watch(call); });
 }
 
 // Every call is compared, so the first difference is found at the call that differs, before it can

@@ -22,7 +22,9 @@ class GroupCommunicator final : public Communicator {
         false;  // every call first compares its kind, size and type with the other ranks
   };
 
-  GroupCommunicator(CommGroup group, std::unique_ptr<Transport> transport, Options options);
+  // `base`: what the transport stands on, if it does not own it; goes after it.
+  GroupCommunicator(CommGroup group, std::unique_ptr<Transport> transport, Options options,
+                    std::shared_ptr<void> base = nullptr);
 
   int rank() const override { return group_.rank; }
   int size() const override { return group_.size; }
@@ -36,6 +38,8 @@ class GroupCommunicator final : public Communicator {
   void send(const void* data, size_t bytes, int to) override;
   void recv(void* data, size_t bytes, int from) override;
   void barrier() override;
+  void finish() override;
+  void watch() override;
 
   void set_timeout(std::chrono::nanoseconds timeout) override { options_.timeout = timeout; }
   void abort(const std::string& reason) override;
@@ -43,6 +47,8 @@ class GroupCommunicator final : public Communicator {
 
  private:
   struct Step;  // what one rank is about to do
+  template <typename Wait>
+  void wait(const Wait& wait);
   template <typename Body>
   void run(const Step& step, const Body& body);
   void compare_with_others(const Call& call, const Step& step);
@@ -52,6 +58,7 @@ class GroupCommunicator final : public Communicator {
   [[noreturn]] void throw_broken();
 
   const CommGroup group_;
+  const std::shared_ptr<void> base_;
   const std::unique_ptr<Transport> transport_;
   Options options_;
   int64_t number_ = 1;  // of the next call

@@ -43,6 +43,8 @@ class HierarchicalTransport final : public Transport {
   void send(const Call& call, const void* data, size_t bytes, int to) override;
   void recv(const Call& call, void* data, size_t bytes, int from) override;
   void barrier(const Call& call) override;
+  void finish(const Call&) override {}
+  void watch(const Call&) override {}
   void abort(const std::string& reason, int peer) override;
 
  private:

@@ -57,6 +57,8 @@ class Transport {
   virtual void send(const Call& call, const void* data, size_t bytes, int to) = 0;
   virtual void recv(const Call& call, void* data, size_t bytes, int from) = 0;
   virtual void barrier(const Call& call) = 0;
+  virtual void finish(const Call& call) = 0;
+  virtual void watch(const Call& call) = 0;
 
   // Ends the call that waits, here and on the ranks that can still be told, with CommError(reason,
   // peer). Any thread.
