@@ -1,5 +1,7 @@
 #include "comm/parallel_groups.h"
 
+#include "comm/nccl/nccl_environment.h"
+
 namespace tutti {
 
 ParallelGroups make_parallel_groups(const CommOptions& world, const std::vector<int>& tp_ranks,
@@ -8,6 +10,23 @@ ParallelGroups make_parallel_groups(const CommOptions& world, const std::vector<
   groups.world = make_communicator(world, store);
   groups.tp = make_communicator(subgroup_options(world, "tp", tp_ranks), store);
   groups.pp = make_communicator(subgroup_options(world, "pp", pp_ranks), store);
+  return groups;
+}
+
+ParallelGroups make_device_groups(const CommOptions& world, const std::vector<int>& tp_ranks,
+                                  const std::vector<int>& pp_ranks, const DeviceCommOptions& device, Store& store) {
+  CommOptions all = world;
+  all.group_name += "/gpus";
+  all.measure_algorithms = false;
+  const auto everybody = make_communicator(all, store);
+  nccl::prepare(*everybody, all);  // for all groups at once: the first may lie inside a node
+  nccl::warn_of_sockets(all);
+  DeviceCommOptions options = device;
+  ParallelGroups groups;
+  options.group = subgroup_options(world, "tp", tp_ranks);
+  groups.tp = make_device_communicator(options, store);
+  options.group = subgroup_options(world, "pp", pp_ranks);
+  groups.pp = make_device_communicator(options, store);
   return groups;
 }
 

@@ -8,6 +8,7 @@
 
 #include "comm/comm_factory.h"
 #include "comm/communicator.h"
+#include "comm/device_factory.h"
 
 namespace tutti {
 
@@ -21,5 +22,9 @@ struct ParallelGroups {
 // ascending. Every rank of the world calls it.
 ParallelGroups make_parallel_groups(const CommOptions& world, const std::vector<int>& tp_ranks,
                                     const std::vector<int>& pp_ranks, Store& store);
+
+// The groups of this rank's GPU: tp and pp only, for tensors in its memory. `device` has everything but the group.
+ParallelGroups make_device_groups(const CommOptions& world, const std::vector<int>& tp_ranks,
+                                  const std::vector<int>& pp_ranks, const DeviceCommOptions& device, Store& store);
 
 }  // namespace tutti

@@ -1,0 +1,220 @@
+// Inside the IPC kernels: addresses in the regions, stores and loads that other GPUs see, waits that end, and sums.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "comm/cuda_ipc/ipc_layout.h"
+
+namespace tutti::cuda_ipc {
+
+__device__ inline IpcFlags& flags_of(const IpcGroup& g, int rank) { return *reinterpret_cast<IpcFlags*>(g.region[rank]); }
+
+// Where `from`'s low-latency message lies in the region of `to`.
+__device__ inline uint4* low_latency_slot(const IpcGroup& g, int to, int from, uint32_t epoch) {
+  const size_t slot = (epoch & 1) * kMaxRanks + from;
+  return reinterpret_cast<uint4*>(g.region[to] + kLowLatencyOffset + slot * kLowLatencySlot);
+}
+
+__device__ inline std::byte* bulk_of(const IpcGroup& g, int rank, uint32_t epoch) {
+  return g.region[rank] + kBulkOffset + (epoch & 1) * kBulkBytes;
+}
+
+__device__ inline std::byte* mail_slot(const IpcGroup& g, int to, int from, int channel, uint32_t letter) {
+  const size_t slot = (static_cast<size_t>(from) * kChannels + channel) * 2 + (letter & 1);
+  return g.region[to] + kMailOffset + slot * kMailBytes;
+}
+
+// 16 bytes of which each half arrives whole.
+__device__ inline void store_volatile(uint4* to, uint4 v) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+__device__ inline uint4 load_volatile(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+__device__ inline void store_release(uint32_t* to, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__device__ inline uint32_t load_acquire(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+__device__ inline uint64_t now_ns() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+
+// Counts the polls of one wait and now and then looks whether it must end.
+class Patience {
+ public:
+  __device__ Patience(const IpcGroup& g, int peer, uint32_t epoch) : g_(g), peer_(peer), epoch_(epoch) {}
+
+  // False: give up.
+  __device__ bool more() {
+    if ((++polls_ & 1023u) != 0) return true;
+    return look();
+  }
+
+ private:
+  __device__ bool look() {
+    const uint64_t now = now_ns();
+    if (start_ == 0) start_ = now;
+    const uint64_t timeout_ns = *reinterpret_cast<volatile uint64_t*>(&g_.status->timeout_ns);
+    const bool aborted = *reinterpret_cast<volatile uint32_t*>(&g_.status->abort) != 0;
+    if (!aborted && now - start_ < timeout_ns && *reinterpret_cast<volatile uint32_t*>(&g_.state->broken) == 0) return true;
+    if (atomicExch(&g_.state->broken, 1u) == 0 && !aborted) {
+      volatile IpcStatus* status = g_.status;
+      status->peer = peer_;
+      status->epoch = epoch_;
+      __threadfence_system();
+      status->failed = 1;
+    }
+    return false;
+  }
+
+  const IpcGroup& g_;
+  const int peer_;
+  const uint32_t epoch_;
+  uint32_t polls_ = 0;
+  uint64_t start_ = 0;
+};
+
+__device__ inline bool wait_flag(const IpcGroup& g, const uint32_t* flag, uint32_t value, int peer) {
+  Patience patience(g, peer, value);
+  while (load_acquire(flag) != value) {
+    if (!patience.more()) return false;
+  }
+  return true;
+}
+
+// Every thread reads the epoch; leave_epoch() then counts it on, once, when all threads of the grid have read it.
+__device__ inline uint32_t read_epoch(const IpcGroup& g) {
+  return *reinterpret_cast<volatile uint32_t*>(&g.state->epoch) + 1;
+}
+__device__ inline void leave_epoch(const IpcGroup& g, uint32_t epoch) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  if (atomicAdd(&g.state->entered, 1u) != gridDim.x - 1) return;
+  g.state->entered = 0;
+  *reinterpret_cast<volatile uint32_t*>(&g.state->epoch) = epoch;
+}
+
+// Of a block: what it has written is there; says so to all ranks and waits for what they have written. False: give up.
+__device__ inline bool tell_and_wait(const IpcGroup& g, uint32_t epoch, int phase) {
+  __syncthreads();
+  bool ok = true;
+  const int r = static_cast<int>(threadIdx.x);
+  if (r < g.size && r != g.rank) {
+    __threadfence_system();
+    store_release(&flags_of(g, r).arrived[epoch & 1][phase][g.rank][blockIdx.x], epoch);
+    ok = wait_flag(g, &flags_of(g, g.rank).arrived[epoch & 1][phase][r][blockIdx.x], epoch, r);
+  }
+  return __syncthreads_and(ok) != 0;
+}
+
+// Sums of 16 bytes: half types in float, the others in their own type.
+template <typename T>
+struct Lanes {
+  static constexpr int kCount = 16 / sizeof(T);
+  alignas(16) T v[kCount];
+  __device__ void set(uint4 bits) { *reinterpret_cast<uint4*>(v) = bits; }
+  __device__ void add(uint4 bits) {
+    alignas(16) T other[kCount];
+    *reinterpret_cast<uint4*>(other) = bits;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) v[i] += other[i];
+  }
+  __device__ uint4 get() const { return *reinterpret_cast<const uint4*>(v); }
+};
+
+template <typename Half, typename Half2>
+struct HalfLanes {
+  float2 v[4];
+  __device__ void set(uint4 bits) {
+    const auto* pairs = reinterpret_cast<const Half2*>(&bits);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = widen(pairs[i]);
+  }
+  __device__ void add(uint4 bits) {
+    const auto* pairs = reinterpret_cast<const Half2*>(&bits);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 other = widen(pairs[i]);
+      v[i].x += other.x;
+      v[i].y += other.y;
+    }
+  }
+  __device__ uint4 get() const {
+    uint4 bits;
+    auto* pairs = reinterpret_cast<Half2*>(&bits);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs[i] = narrow(v[i], Half2());
+    return bits;
+  }
+  __device__ static float2 widen(__nv_bfloat162 x) { return __bfloat1622float2(x); }
+  __device__ static float2 widen(__half2 x) { return __half22float2(x); }
+  __device__ static __nv_bfloat162 narrow(float2 x, __nv_bfloat162) { return __float22bfloat162_rn(x); }
+  __device__ static __half2 narrow(float2 x, __half2) { return __float22half2_rn(x); }
+};
+template <>
+struct Lanes<__nv_bfloat16> : HalfLanes<__nv_bfloat16, __nv_bfloat162> {};
+template <>
+struct Lanes<__half> : HalfLanes<__half, __half2> {};
+
+__device__ inline bool on_16_bytes(const void* a) { return (reinterpret_cast<uintptr_t>(a) & 15) == 0; }
+
+// The bytes [begin, end) as a unit: the end of a message, or one that is not aligned.
+__device__ __noinline__ inline uint4 load_bytes(const std::byte* data, size_t begin, size_t end) {
+  uint4 v = {0, 0, 0, 0};
+  for (size_t b = begin; b < end; ++b) reinterpret_cast<std::byte*>(&v)[b - begin] = data[b];
+  return v;
+}
+__device__ __noinline__ inline void store_bytes(std::byte* data, size_t begin, size_t end, uint4 v) {
+  for (size_t b = begin; b < end; ++b) data[b] = reinterpret_cast<const std::byte*>(&v)[b - begin];
+}
+// The 16 bytes of a message at unit `i`.
+__device__ inline uint4 load_unit(const std::byte* data, size_t i, size_t bytes) {
+  if (16 * i + 16 <= bytes && on_16_bytes(data)) return reinterpret_cast<const uint4*>(data)[i];
+  return load_bytes(data, 16 * i, min(bytes, 16 * i + 16));
+}
+__device__ inline void store_unit(std::byte* data, size_t i, size_t bytes, uint4 v) {
+  if (16 * i + 16 <= bytes && on_16_bytes(data)) reinterpret_cast<uint4*>(data)[i] = v;
+  else store_bytes(data, 16 * i, min(bytes, 16 * i + 16), v);
+}
+
+// By all threads of a block; any alignment.
+__device__ inline void copy_by_block(std::byte* to, const std::byte* from, size_t bytes) {
+  size_t done = 0;
+  if (on_16_bytes(to) && on_16_bytes(from)) {
+    const size_t units = bytes / 16;
+    for (size_t i = threadIdx.x; i < units; i += blockDim.x) {
+      reinterpret_cast<uint4*>(to)[i] = __ldcg(reinterpret_cast<const uint4*>(from) + i);
+    }
+    done = 16 * units;
+  }
+  for (size_t b = done + threadIdx.x; b < bytes; b += blockDim.x) to[b] = from[b];
+}
+
+// What block `index` of `count` handles of [0, bytes): whole units of 16 bytes but for the end.
+struct Part {
+  size_t begin;
+  size_t bytes;
+};
+__device__ inline Part part_of(size_t bytes, int index, int count) {
+  const size_t units = (bytes + 15) / 16;
+  const size_t per_part = 16 * ((units + count - 1) / count);
+  const size_t begin = min(bytes, per_part * index);
+  return {begin, min(bytes, begin + per_part) - begin};
+}
+
+}  // namespace tutti::cuda_ipc
