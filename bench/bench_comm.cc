@@ -1,9 +1,10 @@
-// All-reduce latency between ranks that it starts itself: over shared memory, or over TCP, where
-// each rank may live in a network namespace of its own. Prints one JSON object; bench/comm.py runs
-// it beside an MPI library.
+// Collectives between ranks that it starts itself: over shared memory, over TCP, where each rank may
+// live in a network namespace of its own, or between GPUs. Prints one JSON object; bench/comm.py runs
+// it beside an MPI library, scripts/multi_gpu.sh beside NCCL through PyTorch.
 //
 //   bench_comm --transport shm
 //   bench_comm --transport tcp --netns a,b --addresses 10.0.0.1,10.0.0.2 --sizes 8192
+//   bench_comm --transport gpu --collectives all-reduce,all-gather       (cuda_ipc, nccl: one alone)
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -23,10 +24,14 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "comm/comm_factory.h"
+#include "comm/device_bench.h"
+#include "comm/device_factory.h"
 #include "comm/folder_store.h"
 
 namespace tutti {
 namespace {
+
+constexpr int kRounds = 9;  // replays of a graph of calls between GPUs
 
 struct BenchOptions {
   std::string transport = "shm";
@@ -36,6 +41,10 @@ struct BenchOptions {
   std::vector<std::string> addresses;
   int streams = 1;
   std::string comm_dtype = "auto";
+  std::vector<std::string> collectives = {"all-reduce"};
+  bool share_gpu = false;
+
+  bool on_gpus() const { return transport != "shm" && transport != "tcp"; }
 };
 
 void enter_namespace(const std::string& name) {
@@ -48,25 +57,50 @@ CommOptions comm_options(const BenchOptions& bench, int rank) {
   CommOptions options;
   options.rank = rank;
   options.size = bench.ranks;
-  options.transport = bench.transport == "shm" ? TransportKind::kShm : TransportKind::kTcp;
+  options.transport = bench.transport == "tcp" ? TransportKind::kTcp : TransportKind::kShm;
   options.ranks_on_node = bench.ranks;  // namespaces share the processors of this machine
   options.tcp_streams = bench.streams;
   options.comm_dtype = comm_dtype_from_name(bench.comm_dtype).value();
   options.secret = "bench";
   options.check_sequence = false;
   if (!bench.addresses.empty()) options.bind_address = bench.addresses[static_cast<size_t>(rank)];
+  if (bench.on_gpus() && !bench.netns.empty()) {
+    options.transport = TransportKind::kAuto;
+    for (const std::string& name : bench.netns) options.nodes.push_back(name);
+  }
   return options;
 }
 
+// One call of a collective. `send` and `recv` have room for ranks * bytes; `bytes` is what a rank hands
+// in for each other rank, and for all-reduce the whole message.
+void call(Communicator& comm, const std::string& name, void* send, void* recv, int64_t bytes,
+          DType dtype) {
+  const int64_t count = bytes / static_cast<int64_t>(dtype_bytes(dtype, 1));
+  const auto size = static_cast<size_t>(bytes);
+  if (name == "all-reduce") return comm.all_reduce(send, count, dtype);
+  if (name == "all-gather") return comm.all_gather(send, recv, size);
+  if (name == "reduce-scatter") return comm.reduce_scatter(send, recv, count, dtype);
+  if (name == "all-to-all") return comm.all_to_all(send, recv, size);
+  // send/recv: to the next rank and back, half of the time is one way
+  const int last = comm.size() - 1;
+  if (comm.rank() == 0) {
+    comm.send(send, size, last);
+    comm.recv(recv, size, last);
+  } else if (comm.rank() == last) {
+    comm.recv(recv, size, 0);
+    comm.send(send, size, 0);
+  }
+}
+
 // Calls of one size; their times in microseconds, sorted.
-std::vector<double> measure(Communicator& comm, int64_t bytes) {
-  const int64_t count = bytes / static_cast<int64_t>(sizeof(float));
+std::vector<double> measure(Communicator& comm, const std::string& name, int64_t bytes) {
   const int64_t calls = std::clamp<int64_t>(200'000'000 / std::max<int64_t>(bytes, 1), 10, 3000);
-  std::vector<float> data(static_cast<size_t>(count));
+  const auto room = static_cast<size_t>(bytes) * static_cast<size_t>(comm.size());
+  std::vector<std::byte> send(room), recv(room);
   std::vector<double> times;
   for (int64_t i = -calls / 10 - 1; i < calls; ++i) {
     const auto start = Clock::now();
-    comm.all_reduce(data.data(), count, DType::kF32);
+    call(comm, name, send.data(), recv.data(), bytes, DType::kF32);
     if (i >= 0)
       times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
@@ -74,26 +108,92 @@ std::vector<double> measure(Communicator& comm, int64_t bytes) {
   return times;
 }
 
+Json row_of(const std::string& name, int64_t bytes, const std::vector<double>& times) {
+  const double way = name == "send-recv" ? 0.5 : 1.0;
+  return {{"collective", name},
+          {"bytes", bytes},
+          {"calls", times.size()},
+          {"p50_us", way * times[times.size() / 2]},
+          {"min_us", way * times.front()},
+          {"p99_us", way * times[times.size() * 99 / 100]}};
+}
+
+struct Measured {
+  std::string transport;
+  std::string dtype;
+  Json results = Json::array();
+  int64_t payload_bytes = 0;
+};
+
+Measured measure_cpu(const BenchOptions& bench, int rank, Store& store) {
+  const auto comm = make_communicator(comm_options(bench, rank), store);
+  Measured measured{std::string(comm->transport()), "F32"};
+  for (const std::string& name : bench.collectives) {
+    for (const int64_t bytes : bench.sizes)
+      measured.results.push_back(row_of(name, bytes, measure(*comm, name, bytes)));
+  }
+  measured.payload_bytes = comm->stats().bytes;
+  return measured;
+}
+
+// On GPUs the calls run in captured graphs, as in a decode step, and the device's clock times them.
+Measured measure_gpu(const BenchOptions& bench, int rank, Store& store) {
+  using Path = DeviceCommOptions::Path;
+  // A node sees its own GPU alone. Before the first call that asks the driver.
+  if (!bench.netns.empty()) ::setenv("CUDA_VISIBLE_DEVICES", std::to_string(rank).c_str(), 1);
+  const int gpus = visible_gpus();
+  if (!bench.share_gpu && bench.netns.empty() && gpus < bench.ranks) {
+    throw ConfigError("this machine shows " + std::to_string(gpus) + " GPUs, " + std::to_string(bench.ranks) +
+                      " ranks need one each (--share-gpu: all on the first, under the MPS daemon)");
+  }
+  DeviceCommOptions options;
+  options.group = comm_options(bench, rank);
+  const bool first = bench.share_gpu || !bench.netns.empty();
+  options.device = Device::cuda(first ? 0 : rank);
+  options.path = bench.transport == "nccl"       ? Path::kNccl
+                 : bench.transport == "cuda_ipc" ? Path::kCudaIpc
+                                                 : Path::kAuto;
+  CommOptions meeting = options.group;
+  meeting.group_name = "meeting";
+  const auto meet = make_communicator(meeting, store);
+  DeviceBench device(options.device);
+  options.stream = device.stream();
+  const auto comm = make_device_communicator(options, store);
+  Measured measured{std::string(comm->transport()), "BF16"};
+  const int64_t largest = *std::max_element(bench.sizes.begin(), bench.sizes.end());
+  const auto room = static_cast<size_t>(largest) * static_cast<size_t>(bench.ranks);
+  const auto send = device.random(room);
+  const auto recv = device.random(room);
+  for (const std::string& name : bench.collectives) {
+    for (const int64_t bytes : bench.sizes) {
+      const int calls = bytes > (4 << 20) ? 10 : 100;
+      std::vector<double> times = device.microseconds(
+          calls, kRounds,
+          [&] { call(*comm, name, send->data(), recv->data(), bytes, DType::kBF16); },
+          [&] { meet->barrier(); });
+      std::sort(times.begin(), times.end());
+      measured.results.push_back(row_of(name, bytes, times));
+      measured.payload_bytes += bytes * calls * kRounds;  // replays are not in the statistics
+    }
+  }
+  comm->finish();
+  return measured;
+}
+
 void run_rank(const BenchOptions& bench, int rank, const std::string& folder) {
   if (!bench.netns.empty()) enter_namespace(bench.netns[static_cast<size_t>(rank)]);
   FolderStore store(folder);
-  const auto comm = make_communicator(comm_options(bench, rank), store);
-  Json results = Json::array();
-  for (const int64_t bytes : bench.sizes) {
-    const std::vector<double> times = measure(*comm, bytes);
-    results.push_back({{"bytes", bytes},
-                       {"calls", times.size()},
-                       {"p50_us", times[times.size() / 2]},
-                       {"p99_us", times[times.size() * 99 / 100]}});
-  }
+  const Measured measured =
+      bench.on_gpus() ? measure_gpu(bench, rank, store) : measure_cpu(bench, rank, store);
   if (rank != 0) return;
   std::cout << dump_json({{"library", "tutti"},
-                          {"transport", comm->transport()},
+                          {"transport", measured.transport},
                           {"ranks", bench.ranks},
+                          {"dtype", measured.dtype},
                           {"streams", bench.streams},
                           {"comm_dtype", bench.comm_dtype},
-                          {"results", results},
-                          {"payload_bytes", comm->stats().bytes}})
+                          {"results", measured.results},
+                          {"payload_bytes", measured.payload_bytes}})
             << std::endl;
 }
 
@@ -133,9 +233,15 @@ int run_all(const BenchOptions& bench) {
 
 int main(int argc, char** argv) {
   tutti::BenchOptions bench;
-  CLI::App app("All-reduce latency between ranks of this machine");
-  app.add_option("--transport", bench.transport, "shm or tcp")
-      ->check(CLI::IsMember({"shm", "tcp"}));
+  CLI::App app("Collectives between ranks of this machine");
+  app.add_option("--transport", bench.transport,
+                 "shm, tcp; between GPUs: cuda_ipc, nccl, or gpu (chosen by size)")
+      ->check(CLI::IsMember({"shm", "tcp", "cuda_ipc", "nccl", "gpu"}));
+  app.add_option("--collectives", bench.collectives,
+                 "all-reduce, all-gather, reduce-scatter, all-to-all, send-recv")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send-recv"}));
+  app.add_flag("--share-gpu", bench.share_gpu, "all ranks on the first GPU, under the MPS daemon");
   app.add_option("--ranks", bench.ranks, "number of ranks")->check(CLI::Range(2, 64));
   app.add_option("--sizes", bench.sizes, "bytes of each message")->delimiter(',');
   app.add_option("--netns", bench.netns, "network namespace of each rank")->delimiter(',');
