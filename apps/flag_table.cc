@@ -121,7 +121,7 @@ constexpr std::array kRules = {
     FlagRule{"--master-addr", kWorks},
     FlagRule{"--master-port", kWorks},
     FlagRule{"--distributed-timeout-seconds", kWorks},
-    FlagRule{"--disable-custom-all-reduce", kHint, kSwitch, "", "the all-reduce is chosen by the links"},
+    FlagRule{"--disable-custom-all-reduce", kWorks, kSwitch},
     FlagRule{"--numa-bind", kHint, kSwitch, "", "threads stay where the system puts them: use numactl"},
     FlagRule{"--max-parallel-loading-workers", kHint, kValue, "", kOwnReading},
     // Memory and scheduling.

@@ -20,7 +20,7 @@ namespace {
 constexpr auto kProgressInterval = std::chrono::milliseconds(200);
 constexpr auto kStartTimeout = std::chrono::minutes(30);  // the slowest rank's loading
 
-ParallelGroups make_groups(const RankConfig& config, Store& store) {
+CommOptions world_options(const RankConfig& config) {
   CommOptions world;
   world.rank = config.rank;
   world.size = config.world_size();
@@ -37,8 +37,21 @@ ParallelGroups make_groups(const RankConfig& config, Store& store) {
     const std::string& node = config.node_of_rank[static_cast<size_t>(rank)];
     world.labels.push_back("rank " + std::to_string(rank) + " (" + node.substr(0, node.rfind('#')) + ")");
   }
+  return world;
+}
+
+ParallelGroups make_groups(const RankConfig& config, Store& store) {
   const ParallelConfig& parallel = config.engine.parallel;
-  return make_parallel_groups(world, parallel.tp_group(config.rank), parallel.pp_group(config.rank), store);
+  return make_parallel_groups(world_options(config), parallel.tp_group(config.rank), parallel.pp_group(config.rank), store);
+}
+
+ParallelGroups make_groups_of_gpus(const RankConfig& config, Device device, void* stream, Store& store) {
+  const ParallelConfig& parallel = config.engine.parallel;
+  DeviceCommOptions options;
+  options.device = device;
+  options.stream = stream;
+  if (config.engine.disable_custom_all_reduce) options.path = DeviceCommOptions::Path::kNccl;
+  return make_device_groups(world_options(config), parallel.tp_group(config.rank), parallel.pp_group(config.rank), options, store);
 }
 
 Json loaded_report(const Worker& worker) {
@@ -82,6 +95,8 @@ void run_steps(Worker& worker, RankLink& link) {
 void serve(RankLink& link) {
   const RankConfig& config = link.config();
   Worker worker(config.engine, config.rank, make_groups(config, link.store()), config.ranks_on_node(), config.local_rank());
+  worker.set_device_groups(
+      [&](Device device, void* stream) { return make_groups_of_gpus(config, device, stream, link.store()); });
   struct EndWatch {
     RankLink& link;
     EndWatch(RankLink& l, Worker& worker) : link(l) {

@@ -66,6 +66,7 @@ void fields(A& a, Config& c) {
   a("device", c.device);
   a("quantization", c.quantization);
   a("enforce_eager", c.enforce_eager);
+  a("disable_custom_all_reduce", c.disable_custom_all_reduce);
   a("seed", c.seed);
   a("tensor_parallel_size", c.parallel.tensor_parallel_size);
   a("pipeline_parallel_size", c.parallel.pipeline_parallel_size);

@@ -47,6 +47,7 @@ struct EngineConfig {
   std::string device = "cpu";            // cpu or cuda; of all ranks
   std::string quantization;              // "" or fp8: matrices become FP8 at load (GPUs)
   bool enforce_eager = false;            // no graphs
+  bool disable_custom_all_reduce = false;  // between GPUs NCCL alone
   uint64_t seed = 0;
   ParallelConfig parallel;
   CommConfig comm;

@@ -196,6 +196,14 @@ ModelRunnerOutput Worker::execute(const SchedulerOutput& step) {
 void Worker::start(const SchedulerOutput& step) {
   begun_.push_back({step.step, Clock::now(), comm_stats()});
   runner_->start(step);
+  watch_groups();
+}
+
+// Work on a GPU is queued: a rank that does not come is found by the watch, and its error comes out of the next one.
+void Worker::watch_groups() {
+  for (Communicator* group : {device_groups_.tp.get(), device_groups_.pp.get()}) {
+    if (group != nullptr) group->watch();
+  }
 }
 
 ModelRunnerOutput Worker::finish() {
@@ -204,6 +212,7 @@ ModelRunnerOutput Worker::finish() {
   ModelRunnerOutput output;
   output.step = begun.step;
   output.sampled = runner_->finish();
+  watch_groups();  // what a broken call left behind is no answer
   const auto now = Clock::now();
   const CommStats after = comm_stats();
   StepTiming timing;

@@ -86,6 +86,7 @@ class Worker {
   const ParallelGroups& tensor_groups() const;
   int ranks_on_gpu() const;
   CommStats comm_stats() const;
+  void watch_groups();
   int64_t agree_on_minimum(int64_t value);
 
   EngineConfig engine_;
