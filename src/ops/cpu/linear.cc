@@ -11,6 +11,13 @@ namespace {
 // Rows of one group are cut between threads at multiples of this: whole tiles at every level.
 constexpr int64_t kRowUnit = 48;
 
+// Rows computed at a time: groups as even as whole units allow, so that the last one is no leftover that reads all weights
+// for a few rows.
+int64_t group_of(int64_t num_rows) {
+  const int64_t groups = (num_rows + kRowGroup - 1) / kRowGroup;
+  return groups <= 1 ? kRowGroup : round_up((num_rows + groups - 1) / groups, kRowUnit);
+}
+
 // The three forms of activation tiles (layout.h).
 enum Form { kFloat, kPair, kQuant, kForms };
 
@@ -122,8 +129,9 @@ void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Te
   int64_t panels = 0;
   for (const auto& segment : w.segments) panels += num_panels(segment.rows);
   Activations activations(ctx, w, x.size(0));
-  for (int64_t first = 0; first < x.size(0); first += kRowGroup) {
-    const int64_t rows = std::min(kRowGroup, x.size(0) - first);
+  const int64_t group = group_of(x.size(0));
+  for (int64_t first = 0; first < x.size(0); first += group) {
+    const int64_t rows = std::min(group, x.size(0) - first);
     activations.prepare(x, first, rows);
     for_panels(ctx, panels, rows, w.in_features, [&](int64_t panel, int64_t row, int64_t count) {
       int64_t column = 0;
@@ -149,8 +157,9 @@ void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, co
   const LevelKernels& level = level_of(ctx);
   const auto &gate = w.segments[0], &up = w.segments[1];
   Activations activations(ctx, w, x.size(0));
-  for (int64_t first = 0; first < x.size(0); first += kRowGroup) {
-    const int64_t rows = std::min(kRowGroup, x.size(0) - first);
+  const int64_t group = group_of(x.size(0));
+  for (int64_t first = 0; first < x.size(0); first += group) {
+    const int64_t rows = std::min(group, x.size(0) - first);
     activations.prepare(x, first, rows);
     for_panels(ctx, num_panels(gate.rows), rows, 2 * w.in_features, [&](int64_t panel, int64_t row, int64_t count) {
       alignas(64) float g[kRowGroup * kPanelRows];

@@ -1,21 +1,16 @@
 // The vector operations of the `avx2` level (AVX2, FMA, F16C); names and meaning as in simd_portable.h.
 #pragma once
 
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
-
 #include "ops/cpu/half.h"
+#include "ops/cpu/simd_x86.h"
 
 namespace tutti::cpu {
 
-struct Avx2 {
+struct Avx2 : X86Vectors<Avx2> {
   static constexpr int kLanes = 8;
   static constexpr int kFloatTileRows = 6;
   static constexpr int kQuantTileRows = 4;
   static constexpr bool kSignedDot = true;
-  static constexpr int kPrefetchBytes = 4096;
 
   using F = __m256;
   using I = __m256i;
@@ -86,13 +81,6 @@ struct Avx2 {
   static I as_int(F a) { return _mm256_castps_si256(a); }
   static F as_float(I a) { return _mm256_castsi256_ps(a); }
 
-  // Values read before are read again, not kept in registers that accumulators need.
-  static void barrier() { asm volatile("" ::: "memory"); }
-  template <int kBytes>
-  static void prefetch(const uint8_t* p) {
-    for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
-  }
-
   static U load_u(const uint8_t* p) { return load256(p); }
   static void store_u(uint8_t* p, U v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
   static U and_u(U a, uint8_t mask) { return _mm256_and_si256(a, _mm256_set1_epi8(static_cast<char>(mask))); }
@@ -111,9 +99,7 @@ struct Avx2 {
 
   template <bool kSigned>
   static I dot(I acc, U codes, const int8_t* x) {
-    int32_t four;
-    std::memcpy(&four, x, 4);
-    __m256i activation = _mm256_set1_epi32(four);
+    __m256i activation = _mm256_set1_epi32(four_codes(x));
     if constexpr (kSigned) {  // |w| * (x with the sign of w): products of bytes that fit in 16 bits
       const __m256i w = _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(128)));
       activation = _mm256_sign_epi8(activation, w);
@@ -122,10 +108,6 @@ struct Avx2 {
     const __m256i pairs = _mm256_maddubs_epi16(codes, activation);
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
-
- private:
-  static __m256i load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-  static __m128i load128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 };
 
 }  // namespace tutti::cpu

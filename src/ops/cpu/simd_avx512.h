@@ -2,23 +2,19 @@
 // one instruction.
 #pragma once
 
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
-
 #include "ops/cpu/half.h"
+#include "ops/cpu/simd_x86.h"
 
 namespace tutti::cpu {
 
 template <bool kVnni>
-struct Avx512 {
+struct Avx512 : X86Vectors<Avx512<kVnni>> {
   static constexpr int kLanes = 16;
   static constexpr int kFloatTileRows = 12;
   static constexpr int kQuantTileRows = 12;
   static constexpr bool kSignedDot = !kVnni;
-  static constexpr int kPrefetchBytes = 4096;
 
+  using X = X86Vectors<Avx512>;
   using F = __m512;
   using I = __m512i;
   using U = __m512i;
@@ -40,8 +36,8 @@ struct Avx512 {
   }
   static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 
-  static F load_half(const uint16_t* p) { return _mm512_cvtph_ps(load256(p)); }
-  static F load_bf16(const uint16_t* p) { return as_float(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load256(p)), 16)); }
+  static F load_half(const uint16_t* p) { return _mm512_cvtph_ps(X::load256(p)); }
+  static F load_bf16(const uint16_t* p) { return as_float(_mm512_slli_epi32(_mm512_cvtepu16_epi32(X::load256(p)), 16)); }
   static void store_bf16(uint16_t* p, F v) {
     const I bits = as_int(v);
     const I odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -72,13 +68,6 @@ struct Avx512 {
   static I as_int(F a) { return _mm512_castps_si512(a); }
   static F as_float(I a) { return _mm512_castsi512_ps(a); }
 
-  // Values read before are read again, not kept in registers that accumulators need.
-  static void barrier() { asm volatile("" ::: "memory"); }
-  template <int kBytes>
-  static void prefetch(const uint8_t* p) {
-    for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
-  }
-
   static U load_u(const uint8_t* p) { return _mm512_loadu_si512(p); }
   static void store_u(uint8_t* p, U v) { _mm512_storeu_si512(p, v); }
   static U and_u(U a, uint8_t mask) { return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
@@ -97,9 +86,7 @@ struct Avx512 {
 
   template <bool kSigned>
   static I dot(I acc, U codes, const int8_t* x) {
-    int32_t four;
-    std::memcpy(&four, x, 4);
-    __m512i activation = _mm512_set1_epi32(four);
+    __m512i activation = _mm512_set1_epi32(X::four_codes(x));
     if constexpr (kVnni) {
       return dpbusd(acc, codes, activation);
     } else {
@@ -114,7 +101,6 @@ struct Avx512 {
   }
 
  private:
-  static __m256i load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static I dpbusd(I acc, U codes, I activation) {
 #if defined(__AVX512VNNI__)
     return _mm512_dpbusd_epi32(acc, codes, activation);
