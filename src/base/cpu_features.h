@@ -17,4 +17,15 @@ inline bool cpu_supports_f16c() {
 #endif
 }
 
+// Tile registers with 8-bit and bfloat16 products: CPUID leaf 7, EDX bits 24, 25 and 22.
+inline bool cpu_supports_amx() {
+#if defined(__x86_64__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAll = 1u << 22 | 1u << 24 | 1u << 25;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAll) == kAll;
+#else
+  return false;
+#endif
+}
+
 }  // namespace tutti

@@ -1,5 +1,8 @@
 #include "ops/cpu/isa.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -39,6 +42,14 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .decode_activations = decode_activations};
 }
 
+#if defined(__x86_64__)
+// The system hands out tile registers only to processes that ask for them.
+bool may_use_amx() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return cpu_supports_amx() && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
 std::vector<KernelTable> make_tables() {
   std::vector<KernelTable> tables;
   tables.push_back(make_table(portable_kernels(), "cpu/portable"));
@@ -53,16 +64,19 @@ std::vector<KernelTable> make_tables() {
   if (vnni) tables.push_back(make_table(vnni_kernels(), "cpu/vnni"));
   const bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
   if (bf16) tables.push_back(make_table(bf16_kernels(), "cpu/bf16"));
+  if (vnni && may_use_amx()) tables.push_back(make_table(amx_kernels(), "cpu/amx"));
 #endif
   return tables;
 }
 
-// The last table, but not `bf16` where its instruction is slower than what it replaces.
+// The last table, but not `amx` or `bf16` where its instructions are slower than what they replace.
 const KernelTable& fastest_table(std::span<const KernelTable> tables) {
+  size_t best = tables.size() - 1;
 #if defined(__x86_64__)
-  if (tables.back().level->isa == Isa::kBf16 && !bf16_dot_is_faster()) return tables[tables.size() - 2];
+  if (tables[best].level->isa == Isa::kAmx && !amx_is_faster()) --best;
+  if (tables[best].level->isa == Isa::kBf16 && !bf16_dot_is_faster()) --best;
 #endif
-  return tables.back();
+  return tables[best];
 }
 
 const KernelTable& choose_table() {

@@ -44,7 +44,8 @@ inline constexpr int next_tile_rows(int64_t rows_left, int full_tile) {
 
 // For plain weights a tile is F32 [k rounded up to even][mr].
 //
-// For BF16 weights at levels that round activations to bfloat16 a tile is int32 [k / 2][mr], each two bfloat16.
+// For BF16 weights at levels that round activations to bfloat16 a tile is int32 [k / 2][mr] (`amx`: [mr][k / 2]), each two
+// bfloat16.
 //
 // For quantised weights a tile is a record for each block of 32 elements. A row's block has one float scale,
 // max|x| / 127, and int8 codes rounded to the nearest even:

@@ -26,8 +26,8 @@ struct AttentionSplit {
   int64_t sliding_window = 0;
   float soft_cap = 0;
 
-  const uint8_t* keys = nullptr;  // of this KV head in block 0; inside a block [head_dim][block_size]
-  const uint8_t* values = nullptr;  // the same, inside a block [block_size][head_dim]
+  const uint8_t* keys = nullptr;    // of this KV head in block 0 (attention_kernels.h has the order inside a block)
+  const uint8_t* values = nullptr;  // the same
   int64_t block_stride = 0;       // bytes from block to block
   int64_t block_size = 0;
   const int32_t* block_table = nullptr;
@@ -54,6 +54,7 @@ struct LevelKernels {
   Isa isa;
   const char* name;
   int float_tile_rows;  // activation rows of a tile (layout.h)
+  int pair_tile_rows;
   int quant_tile_rows;
 
   // c[row][0..32) = the products of `rows` activation rows with a panel of weights, by weight type; nullptr where
@@ -64,7 +65,7 @@ struct LevelKernels {
   // One tile of `rows` <= tile rows of x, whose rows are `stride` floats apart.
   void (*float_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
   void (*quant_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
-  // Where BF16 weights meet activations rounded to bfloat16: their tiles (as high as float tiles); else nullptr.
+  // Where BF16 weights meet activations rounded to bfloat16: their tiles; else nullptr.
   void (*pair_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
 
   void (*add)(float* x, const float* y, int64_t n);                                         // x += y
@@ -75,6 +76,7 @@ struct LevelKernels {
   void (*rope_interleaved)(float* x, const float* cos, const float* sin, int64_t half);
   void (*to_bf16)(const float* x, int64_t n, uint16_t* out);
 
+  // By the cache's type: F32, BF16.
   void (*attend_f32)(const AttentionSplit&);
   void (*attend_bf16)(const AttentionSplit&);
   // Adds a split's (max, sum, out) of one row to the running ones.
@@ -87,8 +89,11 @@ const LevelKernels& avx2_kernels();
 const LevelKernels& avx512_kernels();
 const LevelKernels& vnni_kernels();
 const LevelKernels& bf16_kernels();
+const LevelKernels& amx_kernels();
 // Measures VDPBF16PS against fused multiply-adds: a millisecond.
 bool bf16_dot_is_faster();
+// Times int8 products on tile registers and in vectors: a millisecond.
+bool amx_is_faster();
 #endif
 
 }  // namespace tutti::cpu

@@ -101,6 +101,7 @@ const LevelKernels& bf16_kernels() {
     k.isa = Isa::kBf16;
     k.name = "bf16";
     k.panel[static_cast<size_t>(DType::kBF16)] = pair_panel;
+    k.pair_tile_rows = k.float_tile_rows;
     k.pair_tile = pair_tile;
     return k;
   }();

@@ -40,7 +40,7 @@ class Activations {
   // Rows [first_row, first_row + rows) of x.
   void prepare(const Tensor& x, int64_t first_row, int64_t rows) {
     prepare_form(kFloat, x, first_row, rows, level_.float_tile_rows, level_.float_tile);
-    prepare_form(kPair, x, first_row, rows, level_.float_tile_rows, level_.pair_tile);
+    prepare_form(kPair, x, first_row, rows, level_.pair_tile_rows, level_.pair_tile);
     prepare_form(kQuant, x, first_row, rows, level_.quant_tile_rows, level_.quant_tile);
   }
 

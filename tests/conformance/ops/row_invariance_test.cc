@@ -121,7 +121,7 @@ TEST_P(RowInvariance, QuantisedBitsAreThoseOfEveryFusedLevel) {
   if (ctx.kernels->level->isa == cpu::Isa::kPortable) return;  // multiplies, then adds
   for (const DType dtype : kTypes) {
     if (!is_quantized(dtype)) continue;
-    const Tensor w = weight(dtype, kOut), x = normals(9, kFeatures), out = poisoned(9, kOut), other = poisoned(9, kOut);
+    const Tensor w = weight(dtype, kOut), x = normals(37, kFeatures), out = poisoned(37, kOut), other = poisoned(37, kOut);
     const PackedWeight packed = ops::pack_weight(ctx, std::span(&w, 1));
     ops::linear(ctx, x, packed, Tensor(), out);
     Context reference = ctx;
