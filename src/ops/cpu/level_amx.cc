@@ -11,13 +11,12 @@
 namespace tutti::cpu {
 namespace {
 
-// Tiles of 16 rows. Fewer than kTileRowsMin rows are left to the vectors, whose tiles are then at most 4 rows high.
+// Tiles of 16 rows. Fewer rows are left to the vectors, which are as fast up to 8 (measured), in tiles of at most 8.
 struct AmxVectors : Avx512<true> {
   static constexpr int kQuantTileRows = 8;
 };
 using V = AmxVectors;
 constexpr int kTileRows = 16;
-constexpr int kTileRowsMin = 8;
 
 // What LDTILECFG reads. Registers: 0, 1 sums; 2 activations, 3, 4 weights; 5 activations, 6, 7 weights of the last k.
 struct alignas(64) TileShapes {
@@ -120,7 +119,7 @@ void signed_tile_product(const uint8_t* record, const uint8_t* unit, int64_t blo
 // LevelKernels::panel for block formats.
 template <class Format>
 void signed_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
-  if (rows < kTileRowsMin) return quant_panel<V, Format>(panel, k, tiles, rows, c, ldc);
+  if (rows < kTileRows) return quant_panel<V, Format>(panel, k, tiles, rows, c, ldc);
   using E = ExpandedOf<V, Format>;
   constexpr int64_t kChunkBlocks = kQuantChunk / kBlock;
   alignas(64) uint8_t expanded[kChunkBlocks * E::kUnitBytes];
