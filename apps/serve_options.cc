@@ -82,7 +82,7 @@ void engine_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--gpu-memory-utilization", &cache.gpu_memory_utilization, "share of a GPU's memory to use");
   p.count("--kv-cache-memory-bytes", &cache.kv_cache_memory_bytes, "KV cache of a rank, 4G");
   p.count("--num-gpu-blocks-override", &cache.num_blocks_override, "KV blocks of a rank");
-  p.value("--kv-cache-dtype", &cache.kv_cache_dtype, "auto, float32, float16, bfloat16 or fp8");
+  p.value("--kv-cache-dtype", &cache.kv_cache_dtype, "auto, float32, float16 (GPU), bfloat16, fp8 (GPU) or int8 (CPU)");
   p.toggle("--enable-prefix-caching", &cache.enable_prefix_caching, "reuse KV of equal prefixes");
   p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step");
   p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step");

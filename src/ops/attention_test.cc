@@ -8,9 +8,10 @@
 #include <random>
 #include <vector>
 
-#include "ops/cpu/half.h"
 #include "ops/cpu/isa.h"
 #include "ops/ops.h"
+#include "tensor/dequantize.h"
+#include "tensor/quantize.h"
 
 namespace tutti {
 namespace {
@@ -45,6 +46,8 @@ class Fixture {
       keys_.push_back(normals({length, shape_.kv_heads, shape_.head_dim}));
       values_.push_back(normals({length, shape_.kv_heads, shape_.head_dim}));
       queries_.push_back(normals({length, shape_.heads, shape_.head_dim}));
+      cached_keys_.push_back(as_cached(keys_.back()));
+      cached_values_.push_back(as_cached(values_.back()));
     }
   }
 
@@ -85,6 +88,8 @@ class Fixture {
     return out;
   }
 
+  const Tensor& values_of(size_t seq) const { return values_[seq]; }
+
   ops::AttentionParams params() const {
     return {.scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim)), .sliding_window = shape_.window, .soft_cap = shape_.cap};
   }
@@ -97,7 +102,7 @@ class Fixture {
     for (int p = first; p <= position; ++p) {
       double dot = 0;
       for (int64_t i = 0; i < d; ++i) {
-        dot += double{queries_[seq].row<float>(position)[head * d + i]} * cached(keys_[seq].row<float>(p)[kv_head * d + i]);
+        dot += double{queries_[seq].row<float>(position)[head * d + i]} * cached_keys_[seq].row<float>(p)[kv_head * d + i];
       }
       dot *= params().scale;
       if (shape_.cap > 0) dot = shape_.cap * std::tanh(dot / shape_.cap);
@@ -108,14 +113,29 @@ class Fixture {
     for (int p = first; p <= position; ++p) {
       for (int64_t i = 0; i < d; ++i) {
         out[static_cast<size_t>(i)] +=
-            scores[static_cast<size_t>(p - first)] / sum * cached(values_[seq].row<float>(p)[kv_head * d + i]);
+            scores[static_cast<size_t>(p - first)] / sum * cached_values_[seq].row<float>(p)[kv_head * d + i];
       }
     }
     return out;
   }
 
  private:
-  double cached(float x) const { return shape_.cache == DType::kBF16 ? cpu::bf16_to_float(cpu::float_to_bf16(x)) : x; }
+  // What is left of values after a stay in the cache.
+  Tensor as_cached(const Tensor& x) const {
+    const Tensor out = Tensor::empty({x.size(0), x.size(1), x.size(2)}, DType::kF32);
+    std::vector<uint8_t> row(dtype_bytes(shape_.cache, x.size(2)));
+    for (int64_t i = 0; i < x.numel(); i += x.size(2)) {
+      const float* in = x.data_as<float>() + i;
+      float* target = out.data_as<float>() + i;
+      if (shape_.cache == DType::kF32) {
+        std::copy_n(in, x.size(2), target);
+      } else {
+        quantize_row(in, x.size(2), shape_.cache, row.data());
+        dequantize_row(shape_.cache, row.data(), x.size(2), target);
+      }
+    }
+    return out;
+  }
   Tensor normals(std::initializer_list<int64_t> shape) {
     Tensor t = Tensor::empty(shape, DType::kF32);
     std::normal_distribution<float> normal;
@@ -130,7 +150,7 @@ class Fixture {
   int64_t max_blocks_ = 0;
   Tensor block_table_;
   KVLayer cache_;
-  std::vector<Tensor> keys_, values_, queries_;
+  std::vector<Tensor> keys_, values_, queries_, cached_keys_, cached_values_;
 };
 
 class AttentionTest : public testing::TestWithParam<int> {
@@ -150,7 +170,8 @@ class AttentionTest : public testing::TestWithParam<int> {
 
 TEST_P(AttentionTest, MixedStepsMatchFloat64) {
   const Shape shapes[] = {{9, 3, 64, 16}, {4, 4, 80, 16, DType::kBF16}, {8, 2, 128, 32, DType::kBF16, 100}, {4, 1, 96, 8, DType::kF32, 0, 20.0},
-                          {6, 2, 256, 16, DType::kBF16, 7}, {5, 5, 2, 3}};
+                          {6, 2, 256, 16, DType::kBF16, 7}, {5, 5, 2, 3}, {9, 3, 64, 16, DType::kQ8_0}, {8, 2, 128, 32, DType::kQ8_0, 100},
+                          {16, 2, 96, 8, DType::kQ8_0, 0, 20.0}, {4, 4, 32, 3, DType::kQ8_0}};
   for (const Shape& shape : shapes) {
     const std::vector<int> lengths = {300, 33, 1, 590}, from = {0, 30, 0, 589};
     Fixture f(ctx_, shape, lengths, seed_);
@@ -173,7 +194,8 @@ TEST_P(AttentionTest, MixedStepsMatchFloat64) {
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnChunksOrNeighbours) {
-  for (const Shape& shape : {Shape{6, 2, 64, 16, DType::kBF16}, Shape{6, 2, 80, 16, DType::kF32, 150}}) {
+  for (const Shape& shape : {Shape{6, 2, 64, 16, DType::kBF16}, Shape{6, 2, 80, 16, DType::kF32, 150},
+                             Shape{6, 2, 64, 16, DType::kQ8_0}}) {
     Fixture f(ctx_, shape, {600, 40}, seed_);
     const Tensor whole = f.step({0, 0}, {600, 40});
     const size_t row_bytes = whole.stride_bytes(0);
@@ -187,6 +209,19 @@ TEST_P(AttentionTest, BitsDoNotDependOnChunksOrNeighbours) {
         }
         ASSERT_EQ(std::memcmp(part.row<float>(end - p), whole.row<float>(639), row_bytes), 0);
       }
+    }
+  }
+}
+
+// Codes of an int8 cache cannot say it: the scale does.
+TEST_P(AttentionTest, WhatIsNotANumberStaysOne) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
+    for (const float bad : {NAN, INFINITY}) {
+      Fixture f(ctx_, {2, 2, 64, 16, type}, {40}, seed_);
+      f.values_of(0).row<float>(7)[64 + 33] = bad;  // head 1
+      const Tensor out = f.step({0}, {40});
+      EXPECT_FALSE(std::isfinite(out.row<float>(39)[64 + 33])) << dtype_name(type);
+      EXPECT_TRUE(std::isfinite(out.row<float>(39)[33])) << "the other head";
     }
   }
 }

@@ -12,7 +12,8 @@ DType kv_cache_dtype(const std::string& name, DType activations) {
   if (name == "bfloat16") return DType::kBF16;
   if (name == "float16" || name == "half") return DType::kF16;
   if (name == "fp8" || name == "fp8_e4m3") return DType::kF8E4M3;
-  throw ConfigError("--kv-cache-dtype " + name + " is not one of auto, float32, bfloat16, float16, fp8");
+  if (name == "int8") return DType::kQ8_0;
+  throw ConfigError("--kv-cache-dtype " + name + " is not one of auto, float32, bfloat16, float16, fp8, int8");
 }
 
 int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, const SchedulerConfig& scheduler,

@@ -25,7 +25,8 @@ struct KVCacheShape {
   }
 };
 
-// --kv-cache-dtype; auto = F32 where activations are, else the activations' type. Throws ConfigError naming the choices.
+// --kv-cache-dtype; auto = F32 where activations are, else the activations' type; int8 is Q8_0: codes with a scale for 32
+// elements. Throws ConfigError naming the choices.
 DType kv_cache_dtype(const std::string& name, DType activations);
 
 constexpr int64_t kDefaultCpuCacheBytes = int64_t{4} << 30;

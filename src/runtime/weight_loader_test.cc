@@ -126,7 +126,7 @@ TEST(KvCacheSize, TooSmallForOneSequenceSaysWhatToDo) {
   EXPECT_EQ(choose_num_blocks(shape, cache, scheduler), 2 * 63);  // never more than the scheduler can use
   cache.num_blocks_override = 70;
   EXPECT_EQ(choose_num_blocks(shape, cache, scheduler), 70);
-  EXPECT_THAT([] { kv_cache_dtype("int8", DType::kF32); }, ThrowsMessage<ConfigError>(HasSubstr("--kv-cache-dtype int8 is not one of")));
+  EXPECT_THAT([] { kv_cache_dtype("fp4", DType::kF32); }, ThrowsMessage<ConfigError>(HasSubstr("--kv-cache-dtype fp4 is not one of")));
 }
 
 }  // namespace

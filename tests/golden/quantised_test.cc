@@ -21,12 +21,13 @@ Json model_config() {
   return config;
 }
 
-std::vector<std::vector<float>> rows(const std::string& path, const std::string& dtype, int tp) {
+std::vector<std::vector<float>> rows(const std::string& path, const std::string& dtype, int tp, const std::string& cache = "auto") {
   std::vector<int32_t> prompt;
   for (int i = 0; i < 100; ++i) prompt.push_back((i * i * 31 + 7) % 512);
   EngineConfig engine = test_engine(path, tp);
   engine.load_format = "dummy";
   engine.dtype = dtype;
+  engine.cache.kv_cache_dtype = cache;
   return logprob_rows(run_cluster(engine, make_schedule({scored_request(prompt, 1)})).at(1));
 }
 
@@ -64,6 +65,20 @@ INSTANTIATE_TEST_SUITE_P(Types, QuantisedModel,
                                            Case{"q4_0", 8e-2}, Case{"iq4_nl", 8e-2}, Case{"iq4_xs", 8e-2}, Case{"q3_k", 3e-1},
                                            Case{"q2_k", 1.0}),
                          [](const auto& info) { return std::string(info.param.dtype); });
+
+// A cache of fewer bits: the weights are the float model's.
+TEST(QuantisedCache, StaysCloseToTheFloatCache) {
+  const TinyModel model(model_config());
+  const auto expected = rows(model.path(), "float32", 1);
+  for (const auto& [cache, most] : {std::pair("bfloat16", 2e-6), std::pair("int8", 2e-5)}) {
+    const double divergence = mean_divergence(expected, rows(model.path(), "float32", 1, cache));
+    RecordProperty(std::string("mean_kl_cache_") + cache, std::to_string(divergence));
+    std::printf("cache %s: mean KL %.2e\n", cache, divergence);
+    EXPECT_LT(divergence, most);
+    EXPECT_GT(divergence, 0.0);
+  }
+  EXPECT_EQ(rows(model.path(), "float32", 2, "int8"), rows(model.path(), "float32", 1, "int8")) << "TP=2";
+}
 
 }  // namespace
 }  // namespace tutti::testing

@@ -109,8 +109,7 @@ class Attention {
   }
 
   void run_one_split(const Block& b, int64_t split, const Buffers& buffers, float* max, float* sum, float* out) const {
-    const auto element = static_cast<int64_t>(dtype_bytes(cache_.keys.dtype(), 1));
-    const int64_t head_bytes = cache_.block_size() * head_dim_ * element;
+    const auto head_bytes = static_cast<int64_t>(dtype_bytes(cache_.keys.dtype(), cache_.block_size() * head_dim_));
     const AttentionSplit args{.q = buffers.q,
                               .rows = b.rows,
                               .head_dim = head_dim_,
@@ -131,7 +130,8 @@ class Attention {
                               .sum = sum,
                               .out = out,
                               .scratch = buffers.scratch};
-    (cache_.keys.dtype() == DType::kBF16 ? level_.attend_bf16 : level_.attend_f32)(args);
+    const DType type = cache_.keys.dtype();
+    (type == DType::kQ8_0 ? level_.attend_q8 : type == DType::kBF16 ? level_.attend_bf16 : level_.attend_f32)(args);
   }
 
   void start(const Block& b, const Buffers& buffers) const {

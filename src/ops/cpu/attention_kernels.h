@@ -14,35 +14,123 @@
 
 namespace tutti::cpu {
 
-struct CacheF32 {
+// Where the elements of one token (or, for keys, of consecutive tokens) of a block and head begin. The scales are those of
+// CacheQ8; other caches have none.
+struct CachePlace {
+  const uint8_t* elements;
+  const uint8_t* scales;
+};
+
+// How elements lie inside one block and head: keys [head_dim][block_size], values [block_size][head_dim].
+template <class Element>
+struct PlainCache {
+  static constexpr int kBytes = Element::kBytes;
+  static int64_t head_bytes(int64_t block_size, int64_t head_dim) { return block_size * head_dim * kBytes; }
+  static CachePlace keys_at(const uint8_t* head, int64_t token, int64_t, int64_t) { return {head + token * kBytes, nullptr}; }
+  static CachePlace values_at(const uint8_t* head, int64_t token, int64_t, int64_t head_dim) {
+    return {head + token * head_dim * kBytes, nullptr};
+  }
+  // Dimension d of the keys of V::kLanes tokens, of one token.
+  template <class V>
+  static typename V::F keys(const CachePlace& at, int64_t d, int64_t block_size) {
+    return Element::template load<V>(at.elements + d * block_size * kBytes);
+  }
+  template <class V>
+  static float key(const CachePlace& at, int64_t d, int64_t block_size) {
+    return Element::template scalar<V>(at.elements + d * block_size * kBytes);
+  }
+  // V::kLanes dimensions of one token's value from d on, one dimension.
+  template <class V>
+  static typename V::F values(const CachePlace& at, int64_t d) {
+    return Element::template load<V>(at.elements + d * kBytes);
+  }
+  template <class V>
+  static float value(const CachePlace& at, int64_t d) {
+    return Element::template scalar<V>(at.elements + d * kBytes);
+  }
+};
+
+struct ElementF32 {
   static constexpr int kBytes = 4;
   template <class V>
   static typename V::F load(const uint8_t* p) {
     return V::load(reinterpret_cast<const float*>(p));
   }
+  template <class V>
+  static float scalar(const uint8_t* p) {
+    float f;
+    std::memcpy(&f, p, 4);
+    return f;
+  }
 };
 
-struct CacheBF16 {
+struct ElementBF16 {
   static constexpr int kBytes = 2;
   template <class V>
   static typename V::F load(const uint8_t* p) {
     return V::load_bf16(reinterpret_cast<const uint16_t*>(p));
   }
+  template <class V>
+  static float scalar(const uint8_t* p) {
+    uint16_t b;
+    std::memcpy(&b, p, 2);
+    return bf16_to_float<V>(b);
+  }
 };
 
-// Keys in the cache: a vector of keys is at[vector], and its next dimension `stride` bytes on.
+using CacheF32 = PlainCache<ElementF32>;
+using CacheBF16 = PlainCache<ElementBF16>;
+
+// int8 codes, then a half-precision scale for each token and 32 dimensions: keys [head_dim / 32][block_size], values
+// [block_size][head_dim / 32]. The product of the two is exact in float.
+struct CacheQ8 {
+  static int64_t head_bytes(int64_t block_size, int64_t head_dim) { return block_size * (head_dim + head_dim / kBlock * 2); }
+  static CachePlace keys_at(const uint8_t* head, int64_t token, int64_t block_size, int64_t head_dim) {
+    return {head + token, head + block_size * head_dim + token * 2};
+  }
+  static CachePlace values_at(const uint8_t* head, int64_t token, int64_t block_size, int64_t head_dim) {
+    return {head + token * head_dim, head + block_size * head_dim + token * (head_dim / kBlock) * 2};
+  }
+  template <class V>
+  static typename V::F keys(const CachePlace& at, int64_t d, int64_t block_size) {
+    return V::mul(V::load_i8(reinterpret_cast<const int8_t*>(at.elements) + d * block_size),
+                  V::load_half(reinterpret_cast<const uint16_t*>(at.scales) + d / kBlock * block_size));
+  }
+  template <class V>
+  static float key(const CachePlace& at, int64_t d, int64_t block_size) {
+    return static_cast<float>(static_cast<int8_t>(at.elements[d * block_size])) * scale<V>(at.scales + d / kBlock * block_size * 2);
+  }
+  template <class V>
+  static typename V::F values(const CachePlace& at, int64_t d) {
+    return V::mul(V::load_i8(reinterpret_cast<const int8_t*>(at.elements) + d), V::set1(scale<V>(at.scales + d / kBlock * 2)));
+  }
+  template <class V>
+  static float value(const CachePlace& at, int64_t d) {
+    return static_cast<float>(static_cast<int8_t>(at.elements[d])) * scale<V>(at.scales + d / kBlock * 2);
+  }
+
+ private:
+  template <class V>
+  static float scale(const uint8_t* p) {
+    uint16_t h;
+    std::memcpy(&h, p, 2);
+    return half_to_float<V>(h);
+  }
+};
+
+// Keys in the cache: a vector of keys is at[vector].
 template <class V, class Cache>
 struct CachedKeys {
-  const uint8_t* at[kKeyStep / V::kLanes];
-  int64_t stride;
-  typename V::F load(int64_t d, int column) const { return Cache::template load<V>(at[column / V::kLanes] + d * stride); }
+  CachePlace at[kKeyStep / V::kLanes];
+  int64_t block_size;
+  typename V::F load(int64_t d, int64_t column) const { return Cache::template keys<V>(at[column / V::kLanes], d, block_size); }
 };
 
 // Values in the cache: those of key j are at[j].
 template <class V, class Cache>
 struct CachedValues {
-  const uint8_t* at[kKeyStep];
-  typename V::F load(int64_t j, int64_t column) const { return Cache::template load<V>(at[j] + column * Cache::kBytes); }
+  CachePlace at[kKeyStep];
+  typename V::F load(int64_t j, int64_t column) const { return Cache::template values<V>(at[j], column); }
 };
 
 // As plain_tile(), from the cache itself.
@@ -133,7 +221,7 @@ class SplitKernel {
   // Asks for the keys and values of the next step.
   void fetch_ahead(int64_t begin) const {
     const int64_t end = begin + kKeyStep < s_.seq_len ? begin + kKeyStep : s_.seq_len;
-    const int64_t bytes = s_.block_size * s_.head_dim * Cache::kBytes;
+    const int64_t bytes = Cache::head_bytes(s_.block_size, s_.head_dim);
     for (int64_t p = begin; p < end; p += s_.block_size) {
       const uint8_t *keys = block_of(s_.keys, p), *values = block_of(s_.values, p);
       for (int64_t i = 0; i < bytes; i += 64) {
@@ -143,34 +231,36 @@ class SplitKernel {
     }
   }
 
+  CachePlace keys_at(int64_t position) const {
+    return Cache::keys_at(block_of(s_.keys, position), position % s_.block_size, s_.block_size, s_.head_dim);
+  }
+  CachePlace values_at(int64_t position) const {
+    return Cache::values_at(block_of(s_.values, position), position % s_.block_size, s_.block_size, s_.head_dim);
+  }
+
   void point_at_cache(int64_t begin) {
-    cached_keys_.stride = s_.block_size * Cache::kBytes;
+    cached_keys_.block_size = s_.block_size;
     for (int64_t v = 0; v < kKeyStep / V::kLanes; ++v) {
       const int64_t p = begin + v * V::kLanes;
       // Keys past the end are masked later: any readable memory will do.
-      cached_keys_.at[v] = p < s_.end ? block_of(s_.keys, p) + p % s_.block_size * Cache::kBytes : cached_keys_.at[0];
+      cached_keys_.at[v] = p < s_.end ? keys_at(p) : cached_keys_.at[0];
     }
+    const auto* zeros = reinterpret_cast<const uint8_t*>(zeros_);
     for (int64_t j = 0; j < kKeyStep; ++j) {
-      const int64_t p = begin + j;
-      cached_values_.at[j] = p < s_.end ? block_of(s_.values, p) + p % s_.block_size * s_.head_dim * Cache::kBytes
-                                        : reinterpret_cast<const uint8_t*>(zeros_);
+      cached_values_.at[j] = begin + j < s_.end ? values_at(begin + j) : CachePlace{zeros, zeros};
     }
   }
 
   // keys_[d][key]; keys past the split's end keep what was there and are masked later.
   void load_keys(int64_t begin) {
-    const int64_t size = s_.block_size;
     for (int64_t j = 0; j < kKeyStep && begin + j < s_.end;) {
-      const int64_t offset = (begin + j) % size;
-      const uint8_t* p = block_of(s_.keys, begin + j) + offset * Cache::kBytes;
-      const bool whole = (size - offset) % V::kLanes == 0 && kKeyStep - j >= V::kLanes;
+      const CachePlace at = keys_at(begin + j);
+      const bool whole = (s_.block_size - (begin + j) % s_.block_size) % V::kLanes == 0 && kKeyStep - j >= V::kLanes;
       if (whole) {
-        for (int64_t d = 0; d < s_.head_dim; ++d) {
-          V::store(keys_ + d * kKeyStep + j, Cache::template load<V>(p + d * size * Cache::kBytes));
-        }
+        for (int64_t d = 0; d < s_.head_dim; ++d) V::store(keys_ + d * kKeyStep + j, Cache::template keys<V>(at, d, s_.block_size));
         j += V::kLanes;
       } else {
-        for (int64_t d = 0; d < s_.head_dim; ++d) keys_[d * kKeyStep + j] = scalar(p + d * size * Cache::kBytes);
+        for (int64_t d = 0; d < s_.head_dim; ++d) keys_[d * kKeyStep + j] = Cache::template key<V>(at, d, s_.block_size);
         ++j;
       }
     }
@@ -179,29 +269,16 @@ class SplitKernel {
   // values_[d / 32][key][d % 32], zeros past the split's end and past head_dim.
   void load_values(int64_t begin) {
     for (int64_t j = 0; j < kKeyStep; ++j) {
-      const bool there = begin + j < s_.end;
-      const uint8_t* p = there ? block_of(s_.values, begin + j) + (begin + j) % s_.block_size * s_.head_dim * Cache::kBytes
-                               : nullptr;
       int64_t d = 0;
-      for (; there && d + V::kLanes <= s_.head_dim; d += V::kLanes) {
-        V::store(value_at(d, j), Cache::template load<V>(p + d * Cache::kBytes));
+      if (begin + j < s_.end) {
+        const CachePlace at = values_at(begin + j);
+        for (; d + V::kLanes <= s_.head_dim; d += V::kLanes) V::store(value_at(d, j), Cache::template values<V>(at, d));
+        for (; d < s_.head_dim; ++d) *value_at(d, j) = Cache::template value<V>(at, d);
       }
-      for (; d < padded_; ++d) *value_at(d, j) = there && d < s_.head_dim ? scalar(p + d * Cache::kBytes) : 0.0f;
+      for (; d < padded_; ++d) *value_at(d, j) = 0.0f;
     }
   }
   float* value_at(int64_t d, int64_t key) { return values_ + (d / kPanelRows * kKeyStep + key) * kPanelRows + d % kPanelRows; }
-
-  static float scalar(const uint8_t* p) {
-    if constexpr (Cache::kBytes == 4) {
-      float f;
-      std::memcpy(&f, p, 4);
-      return f;
-    } else {
-      uint16_t b;
-      std::memcpy(&b, p, 2);
-      return bf16_to_float<V>(b);
-    }
-  }
 
   template <int kRows>
   void multiply_keys(int64_t r0) {

@@ -4,6 +4,8 @@
 
 #include "base/check.h"
 #include "ops/cpu/drivers.h"
+#include "ops/cpu/layout.h"
+#include "tensor/quantize.h"
 
 namespace tutti::cpu {
 namespace {
@@ -61,35 +63,74 @@ void rope(const Context& ctx, const Tensor& x, const Tensor& positions, const Te
   });
 }
 
+namespace {
+
+// One token's key or value of one head into its place inside a block; `head` is the head's start there. Elements of a
+// key lie `block_size` apart, those of a value side by side (attention_kernels.h).
+struct HeadWriter {
+  const LevelKernels& level;
+  int64_t block_size, head_dim;
+
+  void operator()(const float* x, bool key, int64_t offset, float* head) const {
+    if (!key) {
+      std::memcpy(head + offset * head_dim, x, static_cast<size_t>(head_dim) * sizeof(float));
+    } else {
+      for (int64_t d = 0; d < head_dim; ++d) head[d * block_size + offset] = x[d];
+    }
+  }
+  void operator()(const float* x, bool key, int64_t offset, uint16_t* head) const {
+    uint16_t row[kMaxHeadDim];
+    level.to_bf16(x, head_dim, key ? row : head + offset * head_dim);
+    for (int64_t d = 0; key && d < head_dim; ++d) head[d * block_size + offset] = row[d];
+  }
+  // int8 codes, then the scales.
+  void operator()(const float* x, bool key, int64_t offset, int8_t* head) const {
+    constexpr uint16_t kHalfNan = 0x7e00;
+    constexpr int64_t kBytes = 2 + kBlock;  // of a Q8_0 block: { half scale; int8 codes[32] }
+    uint8_t row[kMaxHeadDim / kBlock * kBytes];
+    quantize_row(x, head_dim, DType::kQ8_0, row);
+    const int64_t groups = head_dim / kBlock;
+    auto* scales = reinterpret_cast<uint8_t*>(head + block_size * head_dim);
+    for (int64_t g = 0; g < groups; ++g) {
+      uint8_t* block = row + g * kBytes;
+      float zero = 0;
+      for (int64_t i = 0; i < kBlock; ++i) zero += x[g * kBlock + i] * 0.0f;
+      if (zero != 0.0f) std::memcpy(block, &kHalfNan, 2);  // codes alone would hide what is not a number
+      std::memcpy(scales + (key ? g * block_size + offset : offset * groups + g) * 2, block, 2);
+      const auto* codes = reinterpret_cast<const int8_t*>(block + 2);
+      for (int64_t i = 0; i < kBlock; ++i) {
+        const int64_t d = g * kBlock + i;
+        head[key ? d * block_size + offset : offset * head_dim + d] = codes[i];
+      }
+    }
+  }
+};
+
+}  // namespace
+
 void write_kv(const Context& ctx, const Tensor& k, const Tensor& v, const AttentionMetadata& meta, const KVLayer& cache) {
-  const LevelKernels& level = level_of(ctx);
   const int64_t heads = k.size(1), head_dim = k.size(2), block_size = cache.block_size();
-  const bool bf16 = cache.keys.dtype() == DType::kBF16;
-  // Keys are stored dimension by dimension inside a block, so that 16 of them meet a query element in one vector.
+  const DType type = cache.keys.dtype();
+  CHECK_LE(head_dim, kMaxHeadDim);
+  CHECK_EQ(head_dim % dtype_info(type).block_size, 0);
+  const HeadWriter writer{level_of(ctx), block_size, head_dim};
+  const auto head_bytes = static_cast<int64_t>(dtype_bytes(type, block_size * head_dim));
   const auto write = [&]<class T>(int64_t head_begin, int64_t head_end, T* keys, T* values) {
-    T row[kMaxHeadDim];
-    CHECK_LE(head_dim, kMaxHeadDim);
+    const int64_t head_elements = head_bytes / static_cast<int64_t>(sizeof(T));
     for (int64_t t = 0; t < meta.num_tokens; ++t) {
       const int64_t slot = meta.slot_mapping.data_as<int64_t>()[t];
       CHECK(slot >= 0 && slot < cache.keys.size(0) * block_size);
       for (int64_t h = head_begin; h < head_end; ++h) {
-        const int64_t block = (slot / block_size * heads + h) * block_size * head_dim, offset = slot % block_size;
-        const auto convert = [&](const Tensor& x, T* out) {
-          const float* source = x.row<float>(t) + h * x.stride(1);
-          if constexpr (sizeof(T) == 2) {
-            level.to_bf16(source, head_dim, out);
-          } else {
-            std::memcpy(out, source, static_cast<size_t>(head_dim) * sizeof(float));
-          }
-        };
-        convert(v, values + block + offset * head_dim);
-        convert(k, row);
-        for (int64_t d = 0; d < head_dim; ++d) keys[block + d * block_size + offset] = row[d];
+        const int64_t head = (slot / block_size * heads + h) * head_elements, offset = slot % block_size;
+        writer(k.row<float>(t) + h * k.stride(1), true, offset, keys + head);
+        writer(v.row<float>(t) + h * v.stride(1), false, offset, values + head);
       }
     }
   };
   split_evenly(ctx, threads_for(ctx, meta.num_tokens * heads * head_dim), heads, [&](int64_t begin, int64_t end) {
-    if (bf16) {
+    if (type == DType::kQ8_0) {
+      write(begin, end, cache.keys.data_as<int8_t>(), cache.values.data_as<int8_t>());
+    } else if (type == DType::kBF16) {
       write(begin, end, cache.keys.data_as<uint16_t>(), cache.values.data_as<uint16_t>());
     } else {
       write(begin, end, cache.keys.data_as<float>(), cache.values.data_as<float>());

@@ -15,7 +15,7 @@ namespace tutti::cpu {
 namespace {
 
 bool has_kernel(const KernelTable& table, Op op, DType dtype) {
-  if (op == Op::kAttention) return dtype == DType::kF32 || dtype == DType::kBF16;
+  if (op == Op::kAttention) return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kQ8_0;
   return panel_of(*table.level, dtype) != nullptr;
 }
 

@@ -76,9 +76,10 @@ struct LevelKernels {
   void (*rope_interleaved)(float* x, const float* cos, const float* sin, int64_t half);
   void (*to_bf16)(const float* x, int64_t n, uint16_t* out);
 
-  // By the cache's type: F32, BF16.
+  // By the cache's type: F32, BF16, Q8_0 (int8 codes, a scale for 32 elements of a token).
   void (*attend_f32)(const AttentionSplit&);
   void (*attend_bf16)(const AttentionSplit&);
+  void (*attend_q8)(const AttentionSplit&);
   // Adds a split's (max, sum, out) of one row to the running ones.
   void (*merge_split)(int64_t n, float split_max, float split_sum, const float* split_out, float* max, float* sum, float* out);
 };

@@ -27,6 +27,7 @@ LevelKernels make_level(Isa isa, const char* name) {
   level.to_bf16 = to_bf16<V>;
   level.attend_f32 = attend_split<V, CacheF32>;
   level.attend_bf16 = attend_split<V, CacheBF16>;
+  level.attend_q8 = attend_split<V, CacheQ8>;
   level.merge_split = merge_split<V>;
   return level;
 }
