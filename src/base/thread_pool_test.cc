@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
 #include <atomic>
+#include <set>
 #include <thread>
 #include <vector>
+
+#include "base/cpu_cores.h"
 
 namespace tutti {
 namespace {
@@ -52,6 +57,36 @@ TEST(ThreadPool, SleepingThreadsWakeUp) {
     pool.run([&](int) { ++runs; });
   }
   EXPECT_EQ(runs, 10);
+}
+
+TEST(CpuCores, Lists) {
+  EXPECT_EQ(parse_cpu_list("0-2,8,10-11"), (std::vector<int>{0, 1, 2, 8, 10, 11}));
+  EXPECT_EQ(parse_cpu_list("3"), std::vector<int>{3});
+  EXPECT_TRUE(parse_cpu_list("").empty());
+  EXPECT_EQ(parse_cpu_list("x,1-,5,-2,0-99999999"), std::vector<int>{5});
+}
+
+TEST(CpuCores, GroupsAreDisjointAndUsable) {
+  const std::vector<int> all = usable_processors_by_node();
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(std::set<int>(all.begin(), all.end()).size(), all.size());
+  std::vector<int> dealt;
+  for (int i = 0; i < static_cast<int>(all.size()); ++i) {
+    ASSERT_EQ(processors_of_group(i, 1).size(), 1u);
+    dealt.push_back(processors_of_group(i, 1)[0]);
+  }
+  EXPECT_EQ(dealt, all);
+  EXPECT_TRUE(processors_of_group(static_cast<int>(all.size()), 1).empty());
+  EXPECT_TRUE(processors_of_group(0, static_cast<int>(all.size()) + 1).empty());
+}
+
+TEST(CpuCores, PinnedThreadsRunWhereTheyWereToldTo) {
+  const int last = usable_processors_by_node().back();
+  std::thread([&] {  // this thread's own affinity stays
+    ThreadPool pool(2, 0);
+    pool.run([&](int) { pin_thread(last); });
+    pool.run([&](int) { EXPECT_EQ(::sched_getcpu(), last); });
+  }).join();
 }
 
 }  // namespace

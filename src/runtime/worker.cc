@@ -1,8 +1,11 @@
 #include "runtime/worker.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <sstream>
 #include <thread>
 
+#include "base/cpu_cores.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "models/generation_config.h"
@@ -19,11 +22,40 @@ int threads_of_rank(int asked, int ranks_on_node) {
   return asked > 0 ? asked : std::max(1, cores / ranks_on_node);
 }
 
-std::unique_ptr<ThreadPool> make_pool(int asked, int ranks_on_node) {
+// VLLM_CPU_OMP_THREADS_BIND: "auto" gives each thread a core of its own, a rank's threads to one memory node where they fit;
+// "0-3|4-7" names the processors of each rank of this node; "nobind", or nothing, leaves threads where the system puts them.
+std::vector<int> processors_of_threads(int threads, int local_rank) {
+  const char* value = std::getenv("VLLM_CPU_OMP_THREADS_BIND");
+  const std::string bind = value == nullptr || *value == '\0' ? "nobind" : value;
+  if (bind == "nobind") return {};
+  const std::vector<int> usable = usable_processors_by_node();
+  std::vector<int> mine;
+  if (bind == "auto") {
+    mine = processors_of_group(local_rank, threads);
+  } else {
+    std::istringstream parts(bind);
+    std::string part;
+    for (int i = 0; i <= local_rank; ++i) std::getline(parts, part, '|');
+    if (parts) mine = parse_cpu_list(part);
+  }
+  const auto is_usable = [&](int cpu) { return std::find(usable.begin(), usable.end(), cpu) != usable.end(); };
+  if (static_cast<int>(mine.size()) < threads || !std::all_of(mine.begin(), mine.end(), is_usable)) {
+    throw ConfigError("VLLM_CPU_OMP_THREADS_BIND=" + bind + ": rank " + std::to_string(local_rank) + " of this node has " +
+                      std::to_string(threads) + " threads (--cpu-threads) and needs as many of the " + std::to_string(usable.size()) +
+                      " processors that this process may use: name them, or choose auto or nobind");
+  }
+  return mine;
+}
+
+std::unique_ptr<ThreadPool> make_pool(int asked, int ranks_on_node, int local_rank) {
   const int threads = threads_of_rank(asked, ranks_on_node);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int spin_us = threads * ranks_on_node > cores ? 0 : 50;
-  return std::make_unique<ThreadPool>(threads, spin_us);
+  auto pool = std::make_unique<ThreadPool>(threads, spin_us);
+  if (const auto processors = processors_of_threads(threads, local_rank); !processors.empty()) {
+    pool->run([&](int thread) { pin_thread(processors[static_cast<size_t>(thread)]); });
+  }
+  return pool;
 }
 
 // Model end-of-text ids of the configuration and of generation_config.json.
@@ -48,7 +80,7 @@ Worker::Worker(EngineConfig engine, int rank, ParallelGroups groups, int ranks_o
       local_rank_(local_rank),
       ranks_on_node_(ranks_on_node),
       groups_(std::move(groups)),
-      pool_(make_pool(engine_.cpu_threads, ranks_on_node)) {
+      pool_(make_pool(engine_.cpu_threads, ranks_on_node, local_rank)) {
   CHECK_EQ(groups_.tp->size(), engine_.parallel.tensor_parallel_size);
   CHECK_EQ(groups_.pp->size(), engine_.parallel.pipeline_parallel_size);
   ctx_.pool = pool_.get();
@@ -128,6 +160,14 @@ std::unique_ptr<ModelRunner> Worker::make_runner() {
 void Worker::make_cache(int64_t available) {
   const cuda::Holder holder("KV cache");
   const KVCacheShape shape = kv_cache_shape(*model_, engine_.cache, ctx_.activations);
+  if (const KernelTable& table = kernel_table(ctx_); !table.has(table, Op::kAttention, shape.dtype)) {
+    throw ConfigError("--kv-cache-dtype " + engine_.cache.kv_cache_dtype + " has no attention kernel in " + std::string(table.name) +
+                      ": the CPU has float32, bfloat16 and int8, GPUs bfloat16, float16 and fp8");
+  }
+  if (const int block = dtype_info(shape.dtype).block_size; shape.head_dim % block != 0) {
+    throw ConfigError("--kv-cache-dtype " + engine_.cache.kv_cache_dtype + " wants heads of a multiple of " + std::to_string(block) +
+                      " elements, this model's have " + std::to_string(shape.head_dim) + ": choose another type");
+  }
   const int64_t blocks = choose_num_blocks(shape, engine_.cache, engine_.scheduler, available);
   cache_ = std::make_unique<KVCache>(shape, agree_on_minimum(blocks), ctx_.device);
 }
