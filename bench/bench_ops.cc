@@ -15,6 +15,7 @@
 #include "cpu_limits.h"
 #include "ops/cpu/isa.h"
 #include "ops/ops.h"
+#include "tensor/quantize.h"
 
 using namespace tutti;
 
@@ -111,14 +112,18 @@ class Bench {
     return t;
   }
 
-  // Bytes that are small, finite numbers in every type.
+  // Some rows, repeated. Of an ordinary size: numbers below the smallest normal float would cost kernels extra time.
   static Tensor weight(DType dtype, int64_t rows, int64_t k) {
-    Tensor t = Tensor::empty({rows, k}, dtype);
-    uint32_t state = 1;
-    auto* p = t.data_as<uint8_t>();
-    for (size_t i = 0, n = t.bytes(); i < n; ++i) {
-      state = state * 1664525 + 1013904223;
-      p[i] = static_cast<uint8_t>(state >> 24) & 0x3b;
+    constexpr int64_t kDistinct = 8;
+    const Tensor values = floats({std::min(rows, kDistinct), k}), t = Tensor::empty({rows, k}, dtype);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (r >= kDistinct) {
+        std::memcpy(t.row<uint8_t>(r), t.row<uint8_t>(r - kDistinct), t.stride_bytes(0));
+      } else if (dtype == DType::kF32) {
+        std::memcpy(t.row<uint8_t>(r), values.row<uint8_t>(r), t.stride_bytes(0));
+      } else {
+        quantize_row(values.row<float>(r), k, dtype, t.row<uint8_t>(r));
+      }
     }
     return t;
   }

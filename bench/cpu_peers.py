@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""tutti beside llama.cpp on this machine's CPU, alternating, in one run.
+
+    bench/cpu_peers.py --build build --peer LLAMA_CPP/build/bin --model 1b-q8_0.gguf [--model ...] --json OUT.json
+    bench/cpu_peers.py ... --tests server                     32 requests of 128 in / 64 out, 8 at once, streaming
+
+Every round runs ours, then the peer's (the next round the other way round), on the same file with the same number of
+threads. ppN is a prompt of N tokens, tgN N tokens of one sequence, batchN N sequences over one shared prompt of 128
+tokens, 16 tokens each. Read bandwidth is measured right before each of our tests; a share is that of the weights'
+bytes in it. The peer is started with its own defaults beside what is printed as its command.
+"""
+import argparse
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+
+from serving_client import serve_and_measure
+
+
+def run(command, timeout=600):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        sys.exit(f"{shlex.join(command)}\nended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def first_line(*command):
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip().split("\n")[0]
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        for line in info:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def ours(a, model, tests):
+    """One round: {test: (tokens a second, share of the read bandwidth or None, GB/s)}, and what the run says of itself."""
+    command = [f"{a.build}/bench/bench_model", model, "--threads", str(a.threads), "--tests", ",".join(tests)]
+    report = json.loads(run(command))
+    figures = {}
+    for r in report["results"]:
+        share = None
+        if r["test"].startswith("tg"):
+            share = r["tokens_s"] * report["weight_bytes_of_token"] / 1e9 / r["read_gb_s"]
+        figures[r["test"]] = (r["tokens_s"], share, r["read_gb_s"])
+    return figures, report
+
+
+def peers(a, model, tests):
+    """The peer's tokens a second by test."""
+    figures = {}
+    single = {t[:2]: t[2:] for t in tests if t[:2] in ("pp", "tg")}
+    if single:
+        out = run([f"{a.peer}/llama-bench", "-m", model, "-t", str(a.threads), "-p", single.get("pp", "0"), "-n",
+                   single.get("tg", "0"), "-r", "1", "--no-warmup", "-o", "json"])
+        for r in json.loads(out):
+            figures[f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"] = r["avg_ts"]
+    batches = [t[5:] for t in tests if t.startswith("batch")]
+    if batches:
+        out = run([f"{a.peer}/llama-batched-bench", "-m", model, "-t", str(a.threads), "-tb", str(a.threads), "-c", "8192",
+                   "-npp", "128", "-ntg", "16", "-npl", ",".join(batches), "-pps", "--output-format", "jsonl"])
+        for line in out.splitlines():
+            if line.startswith("{"):
+                r = json.loads(line)
+                figures[f"batch{r['pl']}"] = r["speed_tg"]
+    return figures
+
+
+def summary(values, digits=2):
+    return {"median": round(statistics.median(values), digits), "range": [round(min(values), digits), round(max(values), digits)]}
+
+
+def compare_tests(a, model, tests):
+    rounds = {test: {"tutti": [], "share": [], "read": [], "peer": []} for test in tests}
+    for i in range(a.rounds):
+        for side in ("tutti", "peer") if i % 2 == 0 else ("peer", "tutti"):
+            if side == "peer":
+                for test, speed in peers(a, model, tests).items():
+                    rounds[test]["peer"].append(speed)
+            else:
+                figures, report = ours(a, model, tests)
+                for test, (speed, share, read) in figures.items():
+                    rounds[test]["tutti"].append(speed)
+                    rounds[test]["read"].append(read)
+                    if share is not None:
+                        rounds[test]["share"].append(share)
+    rows = []
+    for test, r in rounds.items():
+        row = {"model": os.path.basename(model), "threads": a.threads, "test": test, "level": report["level"],
+               "tutti_tokens_s": summary(r["tutti"]), "peer_tokens_s": summary(r["peer"]),
+               "ratio": round(statistics.median(r["tutti"]) / statistics.median(r["peer"]), 3), "read_gb_s": summary(r["read"])}
+        if r["share"]:
+            row["share_of_read_bandwidth"] = summary(r["share"], 3)
+        rows.append(row)
+        share = f", {row['share_of_read_bandwidth']['median']:.0%} of {row['read_gb_s']['median']:.1f} GB/s" if r["share"] else ""
+        print(f"{row['model']:28} {test:8} {a.threads} threads: {row['tutti_tokens_s']['median']:8.1f} tokens/s, peer "
+              f"{row['peer_tokens_s']['median']:8.1f}: {row['ratio']:.2f}x{share}", flush=True)
+    return rows
+
+
+def server_command(a, side, model, port):
+    if side == "tutti":
+        return [f"{a.build}/tutti", "serve", model, "--port", str(port), "--cpu-threads", str(a.threads), "--max-model-len", "512",
+                "--served-model-name", "m", "--disable-log-stats"]
+    return [f"{a.peer}/llama-server", "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t", str(a.threads), "-tb",
+            str(a.threads), "--parallel", "8", "-c", "4096"]
+
+
+def compare_server(a, model):
+    rounds = {"tutti": [], "peer": []}
+    for i in range(a.rounds):
+        for side in ("tutti", "peer") if i % 2 == 0 else ("peer", "tutti"):
+            rounds[side].append(serve_and_measure(side, lambda port: server_command(a, side, model, port), seed=i))
+            print(side, json.dumps(rounds[side][-1]), flush=True)
+    row = {"model": os.path.basename(model), "threads": a.threads, "test": "server 32 x 128 in 64 out, 8 at once"}
+    for side, results in rounds.items():
+        row[side] = {key: summary([r[key] for r in results]) for key in results[0]}
+    row["ratio_output_tokens_s"] = round(row["tutti"]["output_tokens_s"]["median"] / row["peer"]["output_tokens_s"]["median"], 3)
+    row["ratio_ttft_p50"] = round(row["tutti"]["ttft_p50_ms"]["median"] / row["peer"]["ttft_p50_ms"]["median"], 3)
+    print(f"{row['model']}: server {row['ratio_output_tokens_s']:.2f}x output tokens/s, TTFT p50 {row['ratio_ttft_p50']:.2f} of the peer's")
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build", help="our build folder")
+    parser.add_argument("--peer", required=True, help="the folder with llama-bench, llama-batched-bench and llama-server")
+    parser.add_argument("--peer-version", default="", help="said in the result")
+    parser.add_argument("--model", action="append", required=True, help="a GGUF file; may be repeated")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tests", default="pp512,tg128,batch8,batch32")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", help="written here; rows of other models, threads and tests in it are kept")
+    a = parser.parse_args()
+
+    tests = a.tests.split(",")
+    rows = []
+    for model in a.model:
+        for row in [compare_server(a, model)] if tests == ["server"] else compare_tests(a, model, tests):
+            row.update(rounds=a.rounds, commit=first_line("git", "rev-parse", "--short", "HEAD"),
+                       command=f"bench/cpu_peers.py --build build --peer LLAMA_CPP/build/bin --model {row['model']} --threads "
+                               f"{a.threads} --tests {a.tests} --rounds {a.rounds}")
+            rows.append(row)
+            if a.json:
+                store(a, row)
+
+
+def store(a, row):
+    report = {"what": "tutti beside llama.cpp on one CPU, alternating; tokens/s", "results": []}
+    if os.path.exists(a.json):
+        with open(a.json, encoding="utf-8") as file:
+            report = json.load(file)
+    report.update(machine=f"{processor()}, {os.cpu_count()} processors, Linux {platform.release()}", peer=f"llama.cpp {a.peer_version}")
+
+    def key(r):
+        return r["model"], r["threads"], r["test"]
+
+    report["results"] = [r for r in report["results"] if key(r) != key(row)] + [row]
+    with open(a.json, "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=1)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
