@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of Llama shape with random BF16 weights, for benchmarks: no download, nothing but the standard library.
+"""Writes a GGUF file of Llama shape with random weights, for benchmarks: no download, nothing but the standard library.
 
-    bench/make_random_gguf.py OUT.gguf [--layers 16] [--hidden 2048] [--ffn 8192] [--heads 32] [--kv-heads 8] [--vocab 32000]
+    bench/make_random_gguf.py OUT.gguf [--type bf16|q8_0|q4_0] [--layers 16] [--hidden 2048] [--ffn 8192] [--heads 32] [--kv-heads 8] [--vocab 32000]
 
 The defaults have the shape of Llama 3.2 1B with a smaller vocabulary and an output matrix of its own. Weights are normal
-with deviation 0.02, taken from a pool at random places; norms are ones. The vocabulary is SentencePiece-like: <unk>, <s>,
-</s>, 256 bytes, then made-up words. Other types are made of the file by any GGUF quantiser.
+with deviation 0.02, taken from a pool at random places; norms are ones. With q4_0 the output matrix is Q6_K, as usual
+quantisers have it. The vocabulary is SentencePiece-like: <unk>, <s>, </s>, 256 bytes, then made-up words.
 """
 import argparse
 import random
 import struct
 
 STRING, ARRAY, UINT32, INT32, FLOAT32 = 8, 9, 4, 5, 6
-F32_TENSOR, BF16_TENSOR = 0, 30
+F32_TENSOR = 0
 ALIGNMENT = 32
-POOL = 1 << 21  # values
+POOL = 1 << 20  # values
 
 
 def string(text):
@@ -81,37 +81,86 @@ def tensors(a):
     yield "output.weight", a.vocab, a.hidden
 
 
+def blocks_of_32(values, encode):
+    return b"".join(encode(values[i:i + 32]) for i in range(0, len(values), 32))
+
+
+def q8_0(x):
+    d = max(map(abs, x)) / 127
+    return struct.pack("<e32b", d, *(round(v / d) for v in x))
+
+
+def q4_0(x):
+    d = max(x, key=abs) / -8
+    q = [min(15, int(v / d + 8.5)) for v in x]
+    return struct.pack("<e16B", d, *(q[i] | q[i + 16] << 4 for i in range(16)))
+
+
+def q6_k_pool(rng):
+    """Blocks of random codes: { low[128], high[64], int8 scales[16], half d } for 256 values of deviation 0.02."""
+    one = [rng.randbytes(192) + bytes(rng.randrange(8, 13) for _ in range(16)) + struct.pack("<e", 0.02 / (18.5 * 10))
+           for _ in range(POOL // 256)]
+    return b"".join(one)
+
+
+class Pool:
+    """Encoded values to take a tensor's bytes from."""
+
+    def __init__(self, kind, elements, block_bytes, data):
+        self.kind, self.elements, self.block_bytes, self.data = kind, elements, block_bytes, data
+
+    def bytes_of(self, count):
+        return count // self.elements * self.block_bytes
+
+    def write(self, out, rng, size):
+        while size:
+            begin = rng.randrange(len(self.data) // self.block_bytes // 2) * self.block_bytes
+            part = self.data[begin:begin + size]
+            out.write(part)
+            size -= len(part)
+
+
+def make_pools(kind, rng):
+    """Of all matrices, and of the output matrix."""
+    values = [rng.gauss(0.0, 0.02) for _ in range(POOL)]
+    if kind == "q8_0":
+        pool = Pool(8, 32, 34, blocks_of_32(values, q8_0))
+    elif kind == "q4_0":
+        return Pool(2, 32, 18, blocks_of_32(values, q4_0)), Pool(14, 256, 210, q6_k_pool(rng))
+    else:
+        floats = struct.pack(f"<{POOL}f", *values)
+        pool = Pool(30, 1, 2, b"".join(floats[i:i + 2] for i in range(2, len(floats), 4)))  # the upper halves
+    return pool, pool
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
+    parser.add_argument("--type", choices=("bf16", "q8_0", "q4_0"), default="bf16")
     for name, value in (("layers", 16), ("hidden", 2048), ("ffn", 8192), ("heads", 32), ("kv-heads", 8), ("vocab", 32000)):
         parser.add_argument(f"--{name}", type=int, default=value)
     a = parser.parse_args()
-    if a.vocab < 1000 or a.hidden % a.heads or a.heads % a.kv_heads:
-        parser.error("--vocab is at least 1000, --hidden a multiple of --heads, --heads one of --kv-heads")
+    if a.vocab < 1000 or a.hidden % a.heads or a.heads % a.kv_heads or a.hidden % 256 or a.ffn % 256:
+        parser.error("--vocab is at least 1000, --hidden a multiple of --heads and 256, --ffn of 256, --heads of --kv-heads")
 
     rng = random.Random(1)
-    pool = struct.pack(f"<{POOL}f", *(rng.gauss(0.0, 0.02) for _ in range(POOL)))
-    pool = b"".join(pool[i:i + 2] for i in range(2, len(pool), 4))  # the upper halves: BF16
+    matrices, output = make_pools(a.type, rng)
+    ones = Pool(F32_TENSOR, 1, 4, struct.pack("<f", 1.0) * 4096)
 
-    infos, offset, sizes = [], 0, []
+    infos, offset, parts = [], 0, []
     for name, rows, columns in tensors(a):
         dims = (columns, rows) if rows else (columns,)
-        kind, size = (BF16_TENSOR, 2 * rows * columns) if rows else (F32_TENSOR, 4 * columns)
-        infos.append(string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset))
-        sizes.append((rows, size))
+        pool = ones if not rows else output if name == "output.weight" else matrices
+        size = pool.bytes_of(max(rows, 1) * columns)
+        infos.append(string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, pool.kind, offset))
+        parts.append((pool, size))
         offset += (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
     fields = metadata(a)
     with open(a.out, "wb") as out:
         out.write(struct.pack("<4sIQQ", b"GGUF", 3, len(infos), len(fields)) + b"".join(fields) + b"".join(infos))
         out.write(b"\0" * (-out.tell() % ALIGNMENT))
-        for rows, size in sizes:
-            left = size
-            while left:
-                begin = rng.randrange(POOL // 2) * 2
-                part = pool[begin:begin + left] if rows else struct.pack("<f", 1.0) * (size // 4)
-                out.write(part)
-                left -= len(part)
+        for pool, size in parts:
+            pool.write(out, rng, size)
             out.write(b"\0" * (-size % ALIGNMENT))
 
 
