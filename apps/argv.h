@@ -15,7 +15,4 @@ namespace tutti {
 // Everything after a lone "--" stays as it is. Throws ConfigError when JSON parts do not fit together.
 std::vector<std::string> normalize_arguments(const std::vector<std::string>& arguments);
 
-// The candidate with the smallest edit distance to `name`; "" when none is near.
-std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
-
 }  // namespace tutti

@@ -42,13 +42,5 @@ TEST(NormalizeArguments, NothingChangesAfterTwoDashes) {
   EXPECT_EQ(normalize_arguments({"--a_b", "--", "-tp", "--c_d"}), (Arguments{"--a-b", "--", "-tp", "--c_d"}));
 }
 
-TEST(Nearest, FindsTyposAndRefusesStrangers) {
-  const std::vector<std::string> names = {"--port", "--host", "--tensor-parallel-size", "--max-model-len"};
-  EXPECT_EQ(nearest("--tensor-paralel-size", names), "--tensor-parallel-size");
-  EXPECT_EQ(nearest("--max-modellen", names), "--max-model-len");
-  EXPECT_EQ(nearest("--prot", names), "--port");
-  EXPECT_EQ(nearest("--completely-different", names), "");
-}
-
 }  // namespace
 }  // namespace tutti

@@ -10,6 +10,7 @@
 #include "apps/argv.h"
 #include "apps/flag_table.h"
 #include "base/error.h"
+#include "base/nearest_name.h"
 
 namespace tutti {
 namespace {
@@ -201,7 +202,7 @@ std::vector<std::string> FlagParser::known_flags() const {
 
 void FlagParser::Impl::unknown(const std::string& argument, const std::vector<std::string>& known) {
   if (!argument.starts_with("-")) throw ConfigError("unexpected argument \"" + argument + "\"");
-  const std::string near = nearest(argument, known);
+  const std::string near = likely_name(argument, known);
   throw ConfigError("unknown flag " + argument + (near.empty() ? ": " + app.get_name() + " --help lists all" : "; near: " + near));
 }
 

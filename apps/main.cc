@@ -11,6 +11,7 @@
 #include "apps/flag_parser.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "cluster/node_facts.h"
 
 namespace tutti {
@@ -68,7 +69,7 @@ int run(const Arguments& all) {
     if (all[0] == command.name) return command.run(rest);
     names.emplace_back(command.name);
   }
-  const std::string near = nearest(all[0], names);
+  const std::string near = likely_name(all[0], names);
   throw ConfigError(fmt::format("unknown command \"{}\"{}", all[0], near.empty() ? ": tutti --help lists all" : "; near: " + near));
 }
 

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "apps/argv.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/nearest_name.h"
 
 namespace tutti {
 namespace {
@@ -67,7 +67,7 @@ std::string find_model(const std::string& name, const std::string& revision) {
   std::error_code error;
   if (fs::exists(name, error)) return fs::absolute(name).lexically_normal();
   if (const std::string found = cached_snapshot(name, revision.empty() ? "main" : revision); !found.empty()) return found;
-  const std::string near = nearest(name, cached_models());
+  const std::string near = likely_name(name, cached_models());
   throw ConfigError("no model \"" + name + "\" here or in the Hugging Face cache (" + cache_folder().string() + ")" +
                     (near.empty() ? ": give a folder or a .gguf file" : "; near: " + near + " (local)"));
 }

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "base/queue.h"
 #include "base/sha256.h"
 
@@ -119,6 +120,16 @@ TEST(Log, LinesWithoutATerminalBeginWithTheDate) {
   EXPECT_THAT(text, testing::ContainsRegex("20[0-9][0-9]-[0-9-]+T[0-9:]+[+-][0-9]+ model     rank 1: 30 layers\n"));
   EXPECT_THAT(text, HasSubstr("warning   rank 1: slow\n"));
   EXPECT_THAT(text, HasSubstr("\"stage\":\"model\",\"text\":\"x\"}"));
+}
+
+TEST(NearestName, FindsTyposAndRefusesStrangers) {
+  const std::vector<std::string> names = {"--port", "--host", "--tensor-parallel-size", "--max-model-len"};
+  EXPECT_EQ(likely_name("--tensor-paralel-size", names), "--tensor-parallel-size");
+  EXPECT_EQ(likely_name("--max-modellen", names), "--max-model-len");
+  EXPECT_EQ(likely_name("--prot", names), "--port");
+  EXPECT_EQ(likely_name("--completely-different", names), "");
+  EXPECT_EQ(nearest_name("--completely-different", names), "--tensor-parallel-size");
+  EXPECT_EQ(nearest_name("x", {}), "");
 }
 
 }  // namespace

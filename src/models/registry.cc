@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 #include "models/config_reader.h"
 #include "models/llama.h"
 #include "models/mistral.h"
@@ -13,22 +14,6 @@
 
 namespace tutti {
 namespace {
-
-// Levenshtein distance.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row[b.size()];
-}
 
 using Names = std::span<const std::string_view> Family::*;
 
@@ -41,20 +26,16 @@ const Family* find(Names names, std::string_view architecture) {
 }
 
 [[noreturn]] void not_supported(Names names, const std::string& architecture, const std::string& source) {
-  std::string_view nearest;
-  size_t best = static_cast<size_t>(-1);
+  std::vector<std::string> known;
   std::string all;
   for (const Family* family : model_families()) {
     for (std::string_view name : family->*names) {
-      if (const size_t d = distance(architecture, name); d < best) {
-        best = d;
-        nearest = name;
-      }
+      known.emplace_back(name);
       all += (all.empty() ? "" : ", ") + std::string(name);
     }
   }
-  throw ConfigError(source + ": architecture not supported: " + architecture + "; nearest: " + std::string(nearest) +
-                    " (supported: " + all + ")");
+  throw ConfigError(source + ": architecture not supported: " + architecture +
+                    "; nearest: " + nearest_name(architecture, known) + " (supported: " + all + ")");
 }
 
 }  // namespace
