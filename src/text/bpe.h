@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "text/merges.h"
+#include "text/piece_model.h"
 #include "text/vocab.h"
 
 namespace tutti {
 
-class BpeModel {
+class BpeModel final : public PieceModel {
  public:
   struct Options {
     bool bytes = true;             // symbols are bytes; otherwise characters
@@ -28,7 +29,7 @@ class BpeModel {
   // `tokens` are what merging may produce, as bytes (not in the byte-level alphabet); "" is no token.
   BpeModel(const std::vector<std::string>& tokens, MergeTable merges, const Options& options);
 
-  void encode(std::string_view piece, std::vector<TokenId>& out) const;
+  void encode(std::string_view piece, std::vector<TokenId>& out) const override;
 
  private:
   static constexpr size_t kOnStack = 64;

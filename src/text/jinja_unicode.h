@@ -1,5 +1,5 @@
 // Text as Python's str sees it: code points, their properties and case mappings. Used by the Jinja
-// renderer only. Stateless; any thread. All strings are valid UTF-8.
+// renderer and the Lowercase normaliser. Stateless; any thread. All strings are valid UTF-8.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,9 @@
 #include "text/normalizer.h"
 
+#include "text/base64.h"
+#include "text/jinja_unicode.h"
 #include "text/unicode.h"
+#include "text/unicode_folding.h"
 
 namespace tutti {
 namespace {
@@ -27,6 +30,37 @@ std::string strip(std::string_view text, bool left, bool right) {
   return std::string(text.substr(begin, end - begin));
 }
 
+// Each character alone, as the reference does it: no sigma is a final one.
+std::string lowercase(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0, length; pos < text.size(); pos += length) {
+    length = utf8_length(text[pos]);
+    out += jinja::to_lower(text.substr(pos, length));
+  }
+  return out;
+}
+
+// The first rule for the beginning of `part`, which it replaces whole; false when there is none.
+bool append_by_rule(const Charsmap& rules, std::string_view part, std::string& out) {
+  bool found = false;
+  rules.for_each_rule(part, 0, [&](size_t, std::string_view becomes) {
+    if (!found) out.append(becomes);
+    found = true;
+  });
+  return found;
+}
+
+void append_by_rules(const Charsmap& rules, std::string_view cluster, std::string& out) {
+  constexpr size_t kShort = 6;
+  if (cluster.size() < kShort && append_by_rule(rules, cluster, out)) return;
+  for (size_t pos = 0; pos < cluster.size();) {
+    const std::string_view character = cluster.substr(pos, utf8_length(cluster[pos]));
+    if (!append_by_rule(rules, character, out)) out.append(character);
+    pos += character.size();
+  }
+}
+
 }  // namespace
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
@@ -51,9 +85,21 @@ void Normalizer::add(const JsonFields& node) {
       add(JsonFields(parts[i], node.where() + "[" + std::to_string(i) + "]"));
     }
   } else if (type == "NFC") {
-    steps_.push_back(Nfc{});
+    steps_.push_back(&to_nfc);
   } else if (type == "NFD") {
-    steps_.push_back(Nfd{});
+    steps_.push_back(&to_nfd);
+  } else if (type == "NFKC") {
+    steps_.push_back(&to_nfkc);
+  } else if (type == "NFKD") {
+    steps_.push_back(&to_nfkd);
+  } else if (type == "Lowercase") {
+    steps_.push_back(&lowercase);
+  } else if (type == "StripAccents") {
+    steps_.push_back(&without_marks);
+  } else if (type == "Precompiled") {
+    const auto rules = decode_base64(node.string("precompiled_charsmap"));
+    if (!rules) node.fail("precompiled_charsmap is not base64");
+    steps_.push_back(Precompiled{Charsmap(*rules, node.where()), Regex("\\X")});
   } else if (type == "Strip") {
     steps_.push_back(Strip{node.flag("strip_left", true), node.flag("strip_right", true)});
   } else if (type == "Prepend") {
@@ -67,7 +113,8 @@ void Normalizer::add(const JsonFields& node) {
       if (!from.empty()) steps_.push_back(ReplaceText{from, node.string("content")});
     }
   } else {
-    node.fail("normalizer \"" + type + "\" is not supported; known: Sequence, NFC, NFD, Strip, Prepend, Replace");
+    node.fail("normalizer \"" + type + "\" is not supported; known: Sequence, NFC, NFD, NFKC, NFKD, Lowercase,"
+              " StripAccents, Strip, Prepend, Replace, Precompiled");
   }
 }
 
@@ -80,8 +127,14 @@ std::string Normalizer::apply(std::string_view text) const {
 std::string Normalizer::run(const Step& step, std::string text) {
   return std::visit(
       Overload{
-          [&](const Nfc&) { return to_nfc(text); },
-          [&](const Nfd&) { return to_nfd(text); },
+          [&](const Rewrite& rewrite) { return rewrite(text); },
+          [&](const Precompiled& p) {
+            std::string out;
+            p.cluster.for_each(text, [&](size_t begin, size_t end) {
+              append_by_rules(p.rules, std::string_view(text).substr(begin, end - begin), out);
+            });
+            return out;
+          },
           [&](const Strip& s) { return strip(text, s.left, s.right); },
           [&](const Prepend& p) { return text.empty() ? std::move(text) : p.text + text; },
           [&](const ReplaceText& r) { return replace_all(text, r.from, r.to); },

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "text/charsmap.h"
 #include "text/json_fields.h"
 #include "text/regex.h"
 
@@ -22,8 +23,11 @@ class Normalizer {
   std::string apply(std::string_view text) const;
 
  private:
-  struct Nfc {};
-  struct Nfd {};
+  using Rewrite = std::string (*)(std::string_view);
+  struct Precompiled {  // SentencePiece's rules, tried on whole grapheme clusters before their characters
+    Charsmap rules;
+    Regex cluster;
+  };
   struct Strip {
     bool left, right;
   };
@@ -37,7 +41,7 @@ class Normalizer {
     Regex from;
     std::string to;
   };
-  using Step = std::variant<Nfc, Nfd, Strip, Prepend, ReplaceText, ReplaceRegex>;
+  using Step = std::variant<Rewrite, Precompiled, Strip, Prepend, ReplaceText, ReplaceRegex>;
 
   void add(const JsonFields& node);
   static std::string run(const Step& step, std::string text);

@@ -5,12 +5,20 @@
 
 namespace tutti {
 
+namespace {
+
+// Positions are 32-bit, also after a pre-tokenizer has put spaces between.
+void check_length(size_t bytes, const char* what) {
+  constexpr size_t kMaxText = size_t{1} << 29;
+  if (bytes <= kMaxText) return;
+  throw InvalidRequest(std::string(what) + " of " + std::to_string(bytes) + " bytes: at most " +
+                       std::to_string(kMaxText) + " can be tokenised");
+}
+
+}  // namespace
+
 std::string_view checked_text(std::string_view text, std::string& storage) {
-  constexpr size_t kMaxText = size_t{1} << 29;  // positions are 32-bit, also after a normaliser has made it longer
-  if (text.size() > kMaxText) {
-    throw InvalidRequest("text of " + std::to_string(text.size()) + " bytes: at most " + std::to_string(kMaxText) +
-                         " can be tokenised");
-  }
+  check_length(text.size(), "text");
   if (valid_utf8(text)) return text;
   storage = repair_utf8(text);
   return storage;
@@ -52,6 +60,7 @@ std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, const Enco
     std::string normalized;
     if (!normalizer_.identity()) {
       normalized = normalizer_.apply(part);
+      check_length(normalized.size(), "normalised text");
       part = normalized;
     }
     normalized_added_.split(

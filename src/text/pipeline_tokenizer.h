@@ -1,4 +1,4 @@
-// The tokenizer of tokenizer.json, GGUF "gpt2" and tiktoken files: added tokens, normaliser, pre-tokenizer, BPE model,
+// The tokenizer of tokenizer.json, GGUF "gpt2" and tiktoken files: added tokens, normaliser, pre-tokenizer, model,
 // post-processor and decoder, one after the other. Const and thread-safe once built.
 #pragma once
 
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/bpe.h"
 #include "text/normalizer.h"
+#include "text/piece_model.h"
 #include "text/pre_tokenizer.h"
 #include "text/token_decoder.h"
 #include "text/tokenizer.h"
@@ -24,7 +24,7 @@ class PipelineTokenizer : public Tokenizer {
     std::vector<AddedToken> added;
     Normalizer normalizer;
     PreTokenizer pre_tokenizer;
-    std::unique_ptr<BpeModel> model;
+    std::unique_ptr<PieceModel> model;
     std::vector<TokenId> prefix, suffix;       // BOS / EOS around a text
     std::vector<TokenDecoder::Token> decoded;  // by id
     TokenDecoder::Rules decode_rules;
@@ -50,7 +50,7 @@ class PipelineTokenizer : public Tokenizer {
   AddedTokens normalized_added_;   // looked for after the normaliser
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
-  std::unique_ptr<BpeModel> model_;
+  std::unique_ptr<PieceModel> model_;
   std::vector<TokenId> prefix_, suffix_;
   TokenDecoder decoder_;
 };

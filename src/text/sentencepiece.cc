@@ -71,7 +71,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const Model& model, bool add_bos,
   if (model.algorithm == Model::Algorithm::kBpe) {
     build_bpe(model);
   } else {
-    unigram_ = std::make_unique<UnigramModel>(model);
+    unigram_ = std::make_unique<SentencePieceUnigram>(model);
   }
   build_decoder(model);
   const auto special = [&](TokenId id) {
@@ -154,7 +154,7 @@ void SentencePieceTokenizer::encode_part(std::string_view text, std::vector<Toke
   const std::string normalized = normalizer_->apply(text);
   if (bpe_) return encode_bpe(normalized, out);
   bool after_unknown = false;
-  for (const UnigramModel::Segment& s : unigram_->segment(normalized)) {
+  for (const UnigramSegment& s : unigram_->segment(normalized)) {
     if (s.id == unknown_id_) {
       add_unknown(std::string_view(normalized).substr(s.begin, s.end - s.begin), out, after_unknown);
     } else {

@@ -47,7 +47,7 @@ class SentencePieceTokenizer : public Tokenizer {
   ByteTrie user_defined_;
   std::unique_ptr<SentencePieceNormalizer> normalizer_;
   std::unique_ptr<BpeModel> bpe_;            // one of these two
-  std::unique_ptr<UnigramModel> unigram_;
+  std::unique_ptr<SentencePieceUnigram> unigram_;
   std::unique_ptr<TokenDecoder> decoder_;
   bool add_bos_, add_eos_;
 };

@@ -2,12 +2,11 @@
 // thread-safe once built.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "text/byte_trie.h"
+#include "text/charsmap.h"
 #include "text/sentencepiece_model.h"
 
 namespace tutti {
@@ -25,13 +24,10 @@ class SentencePieceNormalizer {
     size_t consumed;
   };
   Step step(std::string_view text, size_t pos) const;
-  // The longest rule at text[pos]; 0 when there is none. `replacement` is its result.
-  size_t longest_rule(std::string_view text, size_t pos, std::string_view& replacement) const;
 
   bool add_dummy_prefix_, remove_extra_whitespaces_, escape_whitespaces_, whitespace_as_suffix_;
   const ByteTrie& user_defined_;
-  std::vector<uint32_t> units_;    // a double-array trie (Darts-clone) of what is replaced
-  std::string replacements_;       // NUL-terminated results; a leaf holds the offset of its own
+  Charsmap charsmap_;
 };
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
 // Tokenizers from GGUF metadata: the "gpt2" kind (byte-level BPE) and the "llama" kind (a SentencePiece BPE model).
 #include "base/error.h"
+#include "text/bpe.h"
 #include "text/byte_alphabet.h"
 #include "text/gguf_pre_tokenizers.h"
 #include "text/pipeline_tokenizer.h"

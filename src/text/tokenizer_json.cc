@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "text/bpe.h"
 #include "text/byte_alphabet.h"
 #include "text/pipeline_tokenizer.h"
+#include "text/unigram.h"
 
 namespace tutti {
 namespace {
@@ -74,9 +76,25 @@ MergeTable read_merges(const JsonFields& model, const TokenMap& ids) {
   return merges;
 }
 
-void read_model(const JsonFields& model, Parts& parts) {
-  const std::string type = model.string("type", "BPE");
-  if (type != "BPE") model.fail("type \"" + type + "\" is not supported; known: BPE");
+// A list of [token, log probability].
+void read_unigram(const JsonFields& model, Parts& parts) {
+  const SortedJson& vocab = model.array("vocab");
+  if (vocab.empty()) model.fail("vocab is empty");
+  std::vector<double> scores;
+  for (size_t id = 0; id < vocab.size(); ++id) {
+    const SortedJson& entry = vocab[id];
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number()) {
+      model.fail("vocab[" + std::to_string(id) + "] must be [token, log probability]");
+    }
+    set_token(parts.tokens, entry[0].get<std::string>(), static_cast<int64_t>(id), vocab.size(), model.where() + ".vocab");
+    scores.push_back(entry[1].get<double>());
+  }
+  const int64_t unknown = model.integer("unk_id", 0, static_cast<int64_t>(vocab.size()) - 1);
+  parts.model = std::make_unique<UnigramModel>(parts.tokens, std::move(scores), static_cast<TokenId>(unknown),
+                                               model.flag("byte_fallback", false));
+}
+
+void read_bpe(const JsonFields& model, Parts& parts) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!model.string(key, "").empty()) model.fail(std::string(key) + " is not supported; expected it empty");
   }
@@ -99,6 +117,13 @@ void read_model(const JsonFields& model, Parts& parts) {
     for (std::string& text : texts) text = bytes_from_alphabet(text).value_or("");
   }
   parts.model = std::make_unique<BpeModel>(texts, read_merges(model, ids), options);
+}
+
+void read_model(const JsonFields& model, Parts& parts) {
+  const std::string type = model.string("type", "BPE");
+  if (type == "BPE") return read_bpe(model, parts);
+  if (type == "Unigram") return read_unigram(model, parts);
+  model.fail("type \"" + type + "\" is not supported; known: BPE, Unigram");
 }
 
 void read_added_tokens(const JsonFields& root, Parts& parts) {

@@ -52,7 +52,7 @@ TEST_P(TokenizerFixture, GivesTheIdsAndTextOfTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(All, TokenizerFixture,
                          ::testing::Values("byte_level", "other_regex", "metaspace", "gguf_gpt2", "gguf_llama",
-                                           "unigram", "bpe", "tekken"),
+                                           "unigram", "unigram_json", "folding", "bpe", "tekken"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Tokenizer, KnowsItsTokens) {
@@ -134,8 +134,20 @@ TEST(TokenizerErrors, NameThePartOfTokenizerJson) {
   EXPECT_THAT(error_of(R"({"model": {"vocab": {"a": 0, "b": 0}, "merges": []}})"), HasSubstr("belongs to both"));
   EXPECT_THAT(error_of(R"({"model": {"vocab": {"a": 0}, "merges": ["a b"]}})"), HasSubstr("merges[0] names"));
   EXPECT_THAT(error_of(R"({"model": {"vocab": {"a": 0}, "merges": [7]}})"), HasSubstr("merges[0] is not a pair"));
-  EXPECT_THAT(error_of(R"({"model": {"vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "NFKC"}})"),
-              HasSubstr("normalizer \"NFKC\" is not supported"));
+  EXPECT_THAT(error_of(R"({"model": {"vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "Nmt"}})"),
+              HasSubstr("normalizer \"Nmt\" is not supported"));
+  EXPECT_THAT(error_of(R"({"model": {"vocab": {}, "merges": []}, "normalizer": {"type": "Precompiled",
+                           "precompiled_charsmap": "!"}})"),
+              HasSubstr("precompiled_charsmap is not base64"));
+  EXPECT_THAT(error_of(R"({"model": {"vocab": {}, "merges": []}, "normalizer": {"type": "Precompiled",
+                           "precompiled_charsmap": "AAAA"}})"),
+              HasSubstr("precompiled_charsmap of 3 bytes is damaged"));
+  EXPECT_THAT(error_of(R"({"model": {"type": "Unigram", "vocab": []}})"), HasSubstr("vocab is empty"));
+  EXPECT_THAT(error_of(R"({"model": {"type": "Unigram", "vocab": [["a"]]}})"),
+              HasSubstr("vocab[0] must be [token, log probability]"));
+  EXPECT_THAT(error_of(R"({"model": {"type": "Unigram", "vocab": [["a", -1]]}})"), HasSubstr("\"unk_id\" is missing"));
+  EXPECT_THAT(error_of(R"({"model": {"type": "Unigram", "unk_id": 1, "vocab": [["a", -1]]}})"),
+              HasSubstr("\"unk_id\" is 1, expected 0 to 0"));
   EXPECT_THAT(error_of(R"({"model": {"vocab": {}, "merges": []}, "pre_tokenizer": {"type": "Split",
                            "pattern": {"Regex": "(a"}, "behavior": "Isolated"}})"),
               HasSubstr("does not compile at offset"));

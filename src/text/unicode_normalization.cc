@@ -1,10 +1,12 @@
-// Canonical decomposition and composition (UAX 15).
+// Decomposition, canonical or of compatibility, and composition (UAX 15).
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "text/unicode.h"
+#include "text/unicode_folding.h"
 
 namespace tutti {
 namespace {
@@ -18,6 +20,7 @@ constexpr char32_t kVCount = 21, kTCount = 28, kHangulCount = 11172, kLCount = 1
 struct Tables {
   std::unordered_map<char32_t, std::pair<char32_t, char32_t>> decompose;
   std::unordered_map<uint64_t, char32_t> compose;
+  std::unordered_map<char32_t, std::span<const uint32_t>> compatibility;
   // Characters that NFC may change or join to the one before them.
   std::vector<bool> unsafe = std::vector<bool>(0x110000, false);
 
@@ -36,6 +39,11 @@ struct Tables {
       if (second != 0 && !excluded) compose.emplace(uint64_t{first} << 32 | second, cp);
       unsafe[second == 0 || excluded ? cp : second] = true;
     }
+    for (size_t i = 0; i < std::size(kCompatibilityDecompositions);) {
+      const uint32_t cp = kCompatibilityDecompositions[i], count = kCompatibilityDecompositions[i + 1];
+      compatibility.emplace(cp, std::span(kCompatibilityDecompositions + i + 2, count));
+      i += 2 + count;
+    }
     for (size_t i = 0; i < std::size(kCombiningRuns); ++i) {
       if ((kCombiningRuns[i] & 0xff) == 0) continue;
       for (uint32_t cp = kCombiningRuns[i] >> 8; cp < kCombiningRuns[i + 1] >> 8; ++cp) unsafe[cp] = true;
@@ -45,12 +53,18 @@ struct Tables {
   }
 };
 
-uint8_t combining_class(char32_t cp) {
+// The value of the run that `cp` lies in.
+template <size_t N>
+uint8_t run_value(const uint32_t (&runs)[N], char32_t cp) {
   const uint32_t key = static_cast<uint32_t>(cp) << 8 | 0xff;
-  return *(std::upper_bound(std::begin(kCombiningRuns), std::end(kCombiningRuns), key) - 1) & 0xff;
+  return *(std::upper_bound(std::begin(runs), std::end(runs), key) - 1) & 0xff;
 }
 
-void decompose_to(char32_t cp, const Tables& tables, std::u32string& out) {
+uint8_t combining_class(char32_t cp) { return run_value(kCombiningRuns, cp); }
+
+enum class Form : uint8_t { kCanonical, kCompatibility };
+
+void decompose_to(char32_t cp, const Tables& tables, Form form, std::u32string& out) {
   if (cp >= kHangulBase && cp < kHangulBase + kHangulCount) {
     const char32_t s = cp - kHangulBase;
     out.push_back(kLBase + s / (kVCount * kTCount));
@@ -58,22 +72,28 @@ void decompose_to(char32_t cp, const Tables& tables, std::u32string& out) {
     if (s % kTCount != 0) out.push_back(kTBase + s % kTCount);
     return;
   }
+  if (form == Form::kCompatibility) {
+    if (const auto it = tables.compatibility.find(cp); it != tables.compatibility.end()) {
+      for (const uint32_t part : it->second) decompose_to(part, tables, form, out);
+      return;
+    }
+  }
   const auto it = tables.decompose.find(cp);
   if (it == tables.decompose.end()) {
     out.push_back(cp);
     return;
   }
-  decompose_to(it->second.first, tables, out);
-  if (it->second.second != 0) decompose_to(it->second.second, tables, out);
+  decompose_to(it->second.first, tables, form, out);
+  if (it->second.second != 0) decompose_to(it->second.second, tables, form, out);
 }
 
-std::u32string decomposed(std::string_view text) {
+std::u32string decomposed(std::string_view text, Form form) {
   const Tables& tables = Tables::get();
   std::u32string out;
   out.reserve(text.size());
   for (size_t pos = 0; pos < text.size();) {
     size_t length;
-    decompose_to(decode_utf8(text, pos, length), tables, out);
+    decompose_to(decode_utf8(text, pos, length), tables, form, out);
     pos += length;
   }
   // Marks of one base character go in the order of their classes.
@@ -111,9 +131,10 @@ std::string to_utf8(const std::u32string& text) {
   return out;
 }
 
-// NFC of a stretch that begins with a character which does not join the one before it.
-std::string compose_segment(std::string_view text, const Tables& tables) {
-  std::u32string in = decomposed(text);
+// NFC or NFKC of a stretch that begins with a character which does not join the one before it.
+std::string compose_segment(std::string_view text, Form form) {
+  const Tables& tables = Tables::get();
+  const std::u32string in = decomposed(text, form);
   std::u32string out;
   out.reserve(in.size());
   size_t starter = std::u32string::npos;  // position in `out` of the last character of class 0
@@ -137,7 +158,18 @@ std::string compose_segment(std::string_view text, const Tables& tables) {
 
 }  // namespace
 
-std::string to_nfd(std::string_view text) { return to_utf8(decomposed(text)); }
+std::string to_nfd(std::string_view text) { return to_utf8(decomposed(text, Form::kCanonical)); }
+std::string to_nfkd(std::string_view text) { return to_utf8(decomposed(text, Form::kCompatibility)); }
+std::string to_nfkc(std::string_view text) { return compose_segment(text, Form::kCompatibility); }
+
+std::string without_marks(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0, length; pos < text.size(); pos += length) {
+    if (run_value(kMarkRuns, decode_utf8(text, pos, length)) == 0) out.append(text, pos, length);
+  }
+  return out;
+}
 
 std::string to_nfc(std::string_view text) {
   const Tables& tables = Tables::get();
@@ -157,7 +189,7 @@ std::string to_nfc(std::string_view text) {
     while (end < text.size() && tables.unsafe[decode_utf8(text, end, length)]) end += length;
     const size_t begin = std::max(last_safe, copied);
     out.append(text.substr(copied, begin - copied));
-    out.append(compose_segment(text.substr(begin, end - begin), tables));
+    out.append(compose_segment(text.substr(begin, end - begin), Form::kCanonical));
     copied = last_safe = pos = end;
   }
   out.append(text.substr(copied));

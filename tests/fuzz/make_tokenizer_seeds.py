@@ -8,6 +8,7 @@ import base64
 import io
 import json
 import pathlib
+import struct
 
 import sentencepiece
 
@@ -56,6 +57,13 @@ def write_tokenizer_json():
         tokenizer_json(f"stage{i}", "e\u0301 12 Hello's", pre_tokenizer={"type": "Sequence", "pretokenizers": [stage]},
                        normalizer={"type": "NFD"}, decoder={"type": "Metaspace", "replacement": "▁"},
                        post_processor={"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]})
+    for i, kind in enumerate(["NFKC", "NFKD", "Lowercase", "StripAccents", "Strip"]):
+        tokenizer_json(f"normalizer{i}", "ﬁ Ａ\u0301É İΣ ①한 ", normalizer={"type": kind}, decoder={"type": "Fuse"})
+    unigram = {"type": "Unigram", "unk_id": 0, "vocab": [[t, -float(i)] for t, i in VOCAB.items()]}
+    rules = b"\x08\0\0\0" + struct.pack("<2I", 1 << 10, 0x68) + b"h\0"
+    for fallback in (False, True):
+        tokenizer_json(f"unigram{fallback:d}", "Hello ll\nö日", model={**unigram, "byte_fallback": fallback},
+                       normalizer={"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()})
 
 
 def write_sentencepiece():

@@ -53,6 +53,43 @@ def sentencepiece_to_json(processor):
     return tokenizer
 
 
+def protobuf_fields(contents):
+    """(field number, value) of a protobuf message; sub-messages and strings stay bytes."""
+    def varint(position):
+        value = shift = 0
+        while True:
+            byte = contents[position]
+            position += 1
+            value |= (byte & 0x7f) << shift
+            shift += 7
+            if byte < 0x80:
+                return value, position
+
+    position = 0
+    while position < len(contents):
+        tag, position = varint(position)
+        if tag & 7 == 0:
+            value, position = varint(position)
+        else:
+            size, position = (4, position) if tag & 7 == 5 else (8, position) if tag & 7 == 1 else varint(position)
+            value, position = contents[position:position + size], position + size
+        yield tag >> 3, value
+
+
+def sentencepiece_to_unigram_json(contents, processor, byte_fallback=False):
+    """A unigram SentencePiece model, its character rules included, as the converters of T5 and XLM-R write it."""
+    normalizer = dict(protobuf_fields(dict(protobuf_fields(contents))[3]))
+    pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
+    tokenizer = Tokenizer(models.Unigram(pieces, processor.unk_id(), byte_fallback))
+    rules = [normalizers.Precompiled(normalizer[2])] if normalizer.get(2) else []
+    tokenizer.normalizer = normalizers.Sequence([*rules, normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    tokenizer.add_special_tokens([AddedToken(pieces[i][0], special=True, normalized=False) for i in range(len(pieces))
+                                  if processor.is_control(i) or processor.is_unknown(i)])
+    return tokenizer
+
+
 def sentencepiece_to_gguf(processor):
     def kind(i):
         if processor.is_unknown(i):

@@ -100,6 +100,18 @@ def write_gguf_gpt2():
           lambda ids: tokenizer.decode(ids, skip_special_tokens=True))
 
 
+def write_folding():
+    """Every normaliser that folds characters, in a model of characters with unknown ones."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.NFKD(),
+                                                 normalizers.StripAccents()])
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(
+        vocab_size=700, special_tokens=["<unk>"], show_progress=False, limit_alphabet=300))
+    tokenizer.decoder = decoders.Fuse()
+    write_tokenizers("folding", tokenizer)
+
+
 def train_sentencepiece(**settings):
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(corpus()), model_writer=out, num_threads=1,
@@ -120,6 +132,8 @@ def write_sentencepiece():
     for name, contents in {"unigram": unigram, "bpe": bpe}.items():
         processor = sentencepiece.SentencePieceProcessor(model_proto=contents)
         write(name, {"tokenizer.model": contents}, processor.encode, processor.decode, plain=True)
+        if name == "unigram":
+            write_tokenizers("unigram_json", conversions.sentencepiece_to_unigram_json(contents, processor))
     plain = train_sentencepiece(model_type="bpe", vocab_size=900, byte_fallback=True,
                                 normalization_rule_name="identity", remove_extra_whitespaces=False)
     processor = sentencepiece.SentencePieceProcessor(model_proto=plain)
@@ -151,5 +165,6 @@ def write_tekken():
 if __name__ == "__main__":
     write_byte_level()
     write_gguf_gpt2()
+    write_folding()
     write_sentencepiece()
     write_tekken()

@@ -124,6 +124,22 @@ def byte_level(seed=11):
     return tokenizer
 
 
+def unigram_json(name, **settings):
+    contents = train_sentencepiece(**SENTENCEPIECE[name])
+    processor = sentencepiece.SentencePieceProcessor(model_proto=contents)
+    return conversions.sentencepiece_to_unigram_json(contents, processor, **settings)
+
+
+def folding(normalizer, seed=11):
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.train_from_iterator(corpus(seed), trainers.BpeTrainer(
+        vocab_size=2500, special_tokens=["<unk>"], show_progress=False, limit_alphabet=1500))
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
 def whitespace_split(seed=11):
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Strip()])
@@ -145,6 +161,11 @@ def cases(folder):
     processor = sentencepiece.SentencePieceProcessor(model_proto=train_sentencepiece(
         "bpe", 1500, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False))
     for name, make in {"llama2": lambda: llama2_like(processor), "gemma": lambda: gemma_like(processor),
-                       "bytelevel": byte_level, "whitespace": whitespace_split}.items():
+                       "bytelevel": byte_level, "whitespace": whitespace_split,
+                       "unigram-json": lambda: unigram_json("unigram-nfkc"),
+                       "unigram-json-bytes": lambda: unigram_json("unigram-bytes", byte_fallback=True),
+                       "nfkc-lower": lambda: folding(normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])),
+                       "nfkd-strip": lambda: folding(normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents()])),
+                       }.items():
         out.append(vocabularies.of_tokenizers("small-" + name, "trained here", make(), folder))
     return out
