@@ -4,6 +4,8 @@
   generate.py [NAME...]                               checkpoints and goldens, by reference.py (numpy, float64)
   generate.py --check [NAME...]                       recomputes the goldens with reference.py
   generate.py --check --engine transformers [NAME...] the same with transformers (float32, eager attention)
+  generate.py --bfloat16 [--engine transformers] [NAME...]
+                                                      prints how far a PyTorch model in bfloat16 is from the goldens
 
 Each models/<name>/ holds config.json, model.safetensors and golden.safetensors:
 
@@ -23,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import tensor_files
 import tiny_models
-from reference import Reference
+from reference import BFloat16, Reference
 
 MODELS = Path(__file__).parent / "models"
 NUM_GREEDY = 64
@@ -47,10 +49,10 @@ def make_checkpoint(name):
     tensor_files.save(weights, tensors, kinds, {"format": "pt"})
 
 
-def load_reference(name):
+def load_reference(name, kind=Reference):
     folder = MODELS / name
     config = json.loads((folder / "config.json").read_text())
-    return Reference(config, tensor_files.load(folder / "model.safetensors"))
+    return kind(config, tensor_files.load(folder / "model.safetensors"))
 
 
 def choose_prompt(model, name, count):
@@ -103,6 +105,29 @@ def run_transformers(name, prompt):
     return prompt_logits.double().numpy(), ids[0, len(prompt) :].numpy()
 
 
+def bfloat16_logits(name, prompt, engine):
+    if engine == "numpy":
+        return load_reference(name, BFloat16).forward(prompt[None, :])[0]
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(MODELS / name, dtype=torch.bfloat16, attn_implementation="eager")
+    with torch.no_grad():
+        return model.eval()(input_ids=torch.tensor(prompt[None, :].astype(np.int64))).logits[0].double().numpy()
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def report_bfloat16(name, engine):
+    """The error of log-probabilities relative to their deviation, as golden_test.cc judges it."""
+    golden = tensor_files.load(MODELS / name / "golden.safetensors")
+    expected = log_softmax(golden["logits"].astype(np.float64))
+    error = np.abs(log_softmax(bfloat16_logits(name, golden["prompt"], engine)) - expected) / expected.std()
+    print(f"{name}: bfloat16 by {engine}: worst logit {error.max():.3f}, root mean square {np.sqrt((error**2).mean()):.4f}")
+
+
 def check(name, run):
     """Whether `run` gives the committed golden."""
     golden = tensor_files.load(MODELS / name / "golden.safetensors")
@@ -119,15 +144,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(tiny_models.CONFIGS)}; default: all")
     parser.add_argument("--check", action="store_true", help="compare with the committed goldens, write nothing")
-    parser.add_argument("--engine", choices=["numpy", "transformers"], default="numpy", help="who computes a --check")
+    parser.add_argument("--bfloat16", action="store_true", help="print the error of bfloat16 arithmetic, write nothing")
+    parser.add_argument("--engine", choices=["numpy", "transformers"], default="numpy", help="who computes")
     parser.add_argument("--prompts", type=int, default=2048, help="random prompts to choose from")
     args = parser.parse_args()
     unknown = set(args.names) - set(tiny_models.CONFIGS)
     if unknown:
         parser.error(f"unknown model {', '.join(sorted(unknown))}; there are {', '.join(tiny_models.CONFIGS)}")
-    if args.engine == "transformers" and not args.check:
-        parser.error("--engine transformers only checks: add --check")
+    if args.engine == "transformers" and not (args.check or args.bfloat16):
+        parser.error("--engine transformers only checks: add --check or --bfloat16")
     names = args.names or list(tiny_models.CONFIGS)
+    if args.bfloat16:
+        for name in names:
+            report_bfloat16(name, args.engine)
+        return 0
     if args.check:
         results = [check(name, {"numpy": run_numpy, "transformers": run_transformers}[args.engine]) for name in names]
         return 0 if all(results) else 1

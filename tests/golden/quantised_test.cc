@@ -2,8 +2,7 @@
 // same weights at every --dtype, before rounding; being random it has no redundancy, so real models diverge less.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
+#include "golden/divergence.h"
 #include "parallel/thread_cluster.h"
 #include "parallel/tiny_model.h"
 
@@ -29,15 +28,6 @@ std::vector<std::vector<float>> rows(const std::string& path, const std::string&
   engine.dtype = dtype;
   engine.cache.kv_cache_dtype = cache;
   return logprob_rows(run_cluster(engine, make_schedule({scored_request(prompt, 1)})).at(1));
-}
-
-// Mean over the positions of sum p log(p / q).
-double mean_divergence(const std::vector<std::vector<float>>& p, const std::vector<std::vector<float>>& q) {
-  double sum = 0.0;
-  for (size_t r = 0; r < p.size(); ++r) {
-    for (size_t i = 0; i < p[r].size(); ++i) sum += std::exp(static_cast<double>(p[r][i])) * (p[r][i] - q[r][i]);
-  }
-  return sum / static_cast<double>(p.size());
 }
 
 struct Case {

@@ -1,4 +1,5 @@
-"""The decoder of Llama, Mistral, Qwen2 and Qwen3 in float64 numpy: the equations, with nothing done for speed.
+"""The decoder of Llama, Mistral, Qwen2 and Qwen3 in float64 numpy: the equations, with nothing done for speed. BFloat16 is
+the same decoder as it is computed in bfloat16 by PyTorch.
 
 It reads a Hugging Face config.json (a dict) and tensors by their Hugging Face names, and is checked against
 transformers by `generate.py --check --engine transformers`.
@@ -7,6 +8,7 @@ transformers by `generate.py --check --engine transformers`.
 import math
 
 import numpy as np
+import tensor_files
 
 
 def rope_settings(config):
@@ -129,13 +131,22 @@ class Reference:
         visible = distance >= 0
         if self.window:
             visible &= distance < self.window
-        scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(self.head_dim)
-        mixed = softmax(np.where(visible, scores, -np.inf)) @ v
+        mixed = self.mix(q, k, v, visible)
         return self.linear(mixed.transpose(0, 2, 1, 3).reshape(batch, n, -1), name + "o_proj")
+
+    def mix(self, q, k, v, visible):
+        scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(self.head_dim)
+        return softmax(np.where(visible, scores, -np.inf)) @ v
+
+    def gated(self, gate, up):
+        return silu(gate) * up
+
+    def add(self, x, y):
+        return x + y
 
     def mlp(self, x, layer):
         name = f"model.layers.{layer}.mlp."
-        return self.linear(silu(self.linear(x, name + "gate_proj")) * self.linear(x, name + "up_proj"), name + "down_proj")
+        return self.linear(self.gated(self.linear(x, name + "gate_proj"), self.linear(x, name + "up_proj")), name + "down_proj")
 
     def forward(self, ids, cache=None):
         """ids [batch, n] -> logits [batch, n, vocab]. `cache`: {} at first, then what the call before left in it."""
@@ -144,11 +155,11 @@ class Reference:
         x = self.tensors["model.embed_tokens.weight"][ids]
         for layer in range(self.num_layers):
             name = f"model.layers.{layer}."
-            x = x + self.attention(self.norm(x, name + "input_layernorm"), layer, cache, start)
-            x = x + self.mlp(self.norm(x, name + "post_attention_layernorm"), layer)
+            x = self.add(x, self.attention(self.norm(x, name + "input_layernorm"), layer, cache, start))
+            x = self.add(x, self.mlp(self.norm(x, name + "post_attention_layernorm"), layer))
         x = self.norm(x, "model.norm")
         tied = self.config.get("tie_word_embeddings", False)
-        return x @ self.tensors["model.embed_tokens.weight" if tied else "lm_head.weight"].T
+        return self.linear(x, "model.embed_tokens" if tied else "lm_head")
 
     def greedy(self, prompts, count):
         """prompts [batch, n] -> (logits of the prompts, tokens [batch, count], gaps between the best two logits)."""
@@ -161,3 +172,38 @@ class Reference:
             if step + 1 < count:
                 logits = self.forward(tokens[-1][:, None], cache)
         return prompt_logits, np.stack(tokens, axis=1), np.stack(gaps, axis=1)
+
+
+def bfloat16(x):
+    return (tensor_files.to_bfloat16(x).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+class BFloat16(Reference):
+    """What a PyTorch model in bfloat16 gives: every operation's result is rounded, as transformers (eager attention)
+    strings them together; sums within a matrix product, a norm and a softmax are not."""
+
+    def __init__(self, config, tensors):
+        super().__init__(config, {name: bfloat16(t) for name, t in tensors.items()})
+
+    def linear(self, x, name):
+        return bfloat16(super().linear(x, name))
+
+    def norm(self, x, name):
+        return bfloat16(bfloat16(rms_norm(x, 1.0, self.eps)) * self.tensors[name + ".weight"])
+
+    def rotate(self, x, positions):
+        angles = positions[:, None] * self.frequencies
+        cos, sin = bfloat16(np.cos(angles) * self.rope_factor), bfloat16(np.sin(angles) * self.rope_factor)
+        first, second = np.split(x, 2, axis=-1)
+        return bfloat16(np.concatenate([bfloat16(first * cos) - bfloat16(second * sin),
+                                        bfloat16(second * cos) + bfloat16(first * sin)], axis=-1))
+
+    def mix(self, q, k, v, visible):
+        scores = bfloat16(bfloat16(q @ k.transpose(0, 1, 3, 2)) / math.sqrt(self.head_dim))
+        return bfloat16(bfloat16(softmax(np.where(visible, scores, -np.inf))) @ v)
+
+    def gated(self, gate, up):
+        return bfloat16(bfloat16(silu(gate)) * up)
+
+    def add(self, x, y):
+        return bfloat16(x + y)
