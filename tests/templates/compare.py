@@ -99,19 +99,28 @@ def main():
     parser.add_argument("--templates", action="append", default=[], help="another folder with *.jinja files")
     parser.add_argument("--fuzz", type=int, default=0, help="compare this many random templates instead")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--each", action="store_true", help="print the figures of each template")
     parser.add_argument("--show", type=int, default=10, help="differences to print")
     args = parser.parse_args()
     renderer, reference = Renderer(args.build), Reference()
     total = texts = differences = 0
+    by_template = {}
     for name, source, context in cases(args, random.Random(args.seed)):
         expected = reference.render(source, context)
         ours = renderer.render(source, context)
         total += 1
         texts += "text" in expected
+        figures = by_template.setdefault(name.rsplit(" ", 1)[0], {"compared": 0, "rendered": 0, "differences": 0})
+        figures["compared"] += 1
+        figures["rendered"] += "text" in expected
         if not agree(ours, expected):
             differences += 1
+            figures["differences"] += 1
             if differences <= args.show:
                 report(name, source, context, ours, expected)
+    if args.each:
+        for name, figures in by_template.items():
+            print(f"{name}: " + ", ".join(f"{n} {what}" for what, n in figures.items()))
     print(
         f"{total} compared, {texts} of them rendered by jinja2, {differences} differences (seed {args.seed})"
     )

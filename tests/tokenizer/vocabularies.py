@@ -6,6 +6,7 @@ Every Case has a folder (or GGUF metadata) for the C++ driver and an oracle: one
 
 import base64
 import dataclasses
+import importlib.metadata
 import json
 import struct
 import subprocess
@@ -44,6 +45,21 @@ class Case:
     hugging_face: typing.Any = None   # the tokenizers.Tokenizer, when that is the oracle
 
 
+class Remembered:
+    """The oracle of several cases: it answers the last questions again without thinking."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.known = []
+
+    def __call__(self, batch):
+        for question, answer in self.known:
+            if question is batch or question == batch:
+                return answer
+        self.known = [*self.known[-1:], (batch, self.answer(batch))]
+        return self.known[-1][1]
+
+
 def download(folder):
     folder.mkdir(parents=True, exist_ok=True)
     wheels = {}
@@ -53,6 +69,12 @@ def download(folder):
             subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, package], check=True)
         wheels[package] = zipfile.ZipFile(next(iter(folder.glob(pattern))))
     return wheels
+
+
+def version(package, folder):
+    """Of a downloaded wheel, or of what is installed."""
+    wheel = next(iter(folder.glob(package.replace("-", "_") + "-*.whl")), None)
+    return wheel.name.split("-")[1] if wheel else importlib.metadata.version(package)
 
 
 def member(wheel, end):
@@ -130,9 +152,10 @@ def of_sentencepiece(name, real, contents, folder):
     metadata = folder / (name + "-gguf.json")
     metadata.write_text(json.dumps(conversions.sentencepiece_to_gguf(processor)))
 
+    encode, decode = Remembered(processor.encode), Remembered(processor.decode)
+
     def make(suffix, driver):
-        return Case(name + suffix, driver + ["--no-special", "--no-parse"], processor.encode, processor.decode,
-                    processor.get_piece_size(), real)
+        return Case(name + suffix, driver + ["--no-special", "--no-parse"], encode, decode, processor.get_piece_size(), real)
 
     return [make("-model", ["--folder", str(model_folder)]), make("-gguf", ["--gguf", str(metadata)]),
             of_tokenizers(name + "-json", real, conversions.sentencepiece_to_json(processor), folder)]
@@ -151,6 +174,7 @@ def smollm2(wheel, folder):
     special = [t for t, kind in zip(tokens, metadata["tokenizer.ggml.token_type"]) if kind == 3]
     tokenizer.add_special_tokens(special)
     case = of_tokenizers("smollm2-json", "SmolLM2", tokenizer, folder)
+    case.encode, case.decode = Remembered(case.encode), Remembered(case.decode)
     return [dataclasses.replace(case, name="smollm2-gguf", driver=["--gguf", str(path)]), case]
 
 
