@@ -73,7 +73,6 @@ std::vector<UnigramSegment> best_path(const ByteTrie& trie, std::string_view tex
 
 SentencePieceUnigram::SentencePieceUnigram(const SentencePieceModel& model) : trie_(trie_of(model)), unknown_id_(0) {
   float min_score = FLT_MAX;
-  max_score_ = FLT_MIN;
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     const SentencePieceModel::Piece& piece = model.pieces[i];
     scores_.push_back(piece.score);
@@ -81,15 +80,14 @@ SentencePieceUnigram::SentencePieceUnigram(const SentencePieceModel& model) : tr
     if (piece.type == PieceType::kUnknown) unknown_id_ = static_cast<TokenId>(i);
     if (piece.type != PieceType::kNormal) continue;
     min_score = std::min(min_score, piece.score);
-    max_score_ = std::max(max_score_, piece.score);
   }
   unknown_score_ = min_score - kUnknownPenalty;
 }
 
 std::vector<UnigramSegment> SentencePieceUnigram::segment(std::string_view text) const {
-  // A user-defined piece always wins.
-  const auto score_of = [&](int32_t id, size_t length) -> double {
-    return user_defined_[id] ? static_cast<float>(length) * max_score_ - 0.1 : scores_[id];
+  // A user-defined piece always wins, a long one over short ones.
+  const auto score_of = [&](int32_t id, size_t length) {
+    return user_defined_[id] ? static_cast<float>(0.1 * static_cast<double>(length - 1)) : scores_[id];
   };
   return best_path<float>(trie_, text, score_of, unknown_score_, unknown_id_);
 }

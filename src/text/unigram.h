@@ -31,7 +31,6 @@ class SentencePieceUnigram {
   std::vector<float> scores_;
   std::vector<bool> user_defined_;
   float unknown_score_ = 0;
-  float max_score_ = 0;
   TokenId unknown_id_;
 };
 
