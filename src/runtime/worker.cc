@@ -70,6 +70,9 @@ std::vector<int32_t> all_eos_token_ids(const ModelConfig& config, const std::str
 // Left to what grows after the cache is made: library workspaces, fragments.
 constexpr int64_t kGpuSlackBytes = int64_t{256} << 20;
 
+// Steps of this many rows, twice as many and so on are rehearsed up to the full budget.
+constexpr int64_t kFewestPromptRows = 512;
+
 float microseconds(Clock::duration duration) { return std::chrono::duration<float, std::micro>(duration).count(); }
 
 }  // namespace
@@ -178,10 +181,13 @@ void Worker::prepare_gpu() {
   const KVCacheShape shape = kv_cache_shape(*model_, engine_.cache, ctx_.activations);
   cache_ = std::make_unique<KVCache>(shape, 1, ctx_.device);
   runner_ = make_runner();
-  runner_->rehearse(std::max(engine_.scheduler.max_num_batched_tokens, engine_.scheduler.max_num_seqs), /*decode=*/false);
   const bool graphs = !engine_.enforce_eager && groups_.pp->size() == 1;  // transfers between stages are not captured
   const auto sizes = graphs ? GraphRunner::sizes(std::min(engine_.scheduler.max_num_seqs, kLogitRowsAtOnce)) : std::vector<int64_t>();
+  // The smaller ones first: products take over what was found for somewhat larger ones.
   for (const int64_t rows : sizes) runner_->rehearse(rows, /*decode=*/true);
+  const int64_t budget = std::max(engine_.scheduler.max_num_batched_tokens, engine_.scheduler.max_num_seqs);
+  for (int64_t rows = kFewestPromptRows; rows < budget; rows *= 2) runner_->rehearse(rows, /*decode=*/false);
+  runner_->rehearse(budget, /*decode=*/false);
   const auto free_before = static_cast<int64_t>(cuda::device_memory(ctx_.device).free);
   if (graphs) runner_->capture(sizes.back());
   const int64_t of_one = free_before - static_cast<int64_t>(cuda::device_memory(ctx_.device).free);

@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kCandidates = 8;
+constexpr size_t kTokens = 4;       // its place in a Key
+constexpr int64_t kNearTokens = 2;  // times as many tokens are near enough
 
 void check_lt(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) throw DeviceError(std::string(what) + ": cuBLASLt status " + std::to_string(status));
@@ -35,6 +37,7 @@ struct CublasLt::Api {
   decltype(&cublasLtDestroy) destroy;
   decltype(&cublasLtMatmul) matmul;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) check;
   decltype(&cublasLtMatmulDescCreate) desc_create;
   decltype(&cublasLtMatmulDescDestroy) desc_destroy;
   decltype(&cublasLtMatmulDescSetAttribute) desc_set;
@@ -66,6 +69,7 @@ std::unique_ptr<CublasLt::Api> CublasLt::open() {
   find(api->destroy, "cublasLtDestroy");
   find(api->matmul, "cublasLtMatmul");
   find(api->heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(api->check, "cublasLtMatmulAlgoCheck");
   find(api->desc_create, "cublasLtMatmulDescCreate");
   find(api->desc_destroy, "cublasLtMatmulDescDestroy");
   find(api->desc_set, "cublasLtMatmulDescSetAttribute");
@@ -137,11 +141,31 @@ cublasStatus_t CublasLt::run(const LinearCall& call, const Product& product, con
                       product.d, &algo, workspace_.data(), kWorkspaceBytes, stream_);
 }
 
+const cublasLtMatmulAlgo_t* CublasLt::of_more_tokens(const Key& key, const Product& product) {
+  const auto tokens_of = [](const Key& k) { return std::get<kTokens>(k); };
+  const cublasLtMatmulAlgo_t* best = nullptr;
+  int64_t fewest = kNearTokens * tokens_of(key);
+  for (const auto& [other, algo] : chosen_) {
+    Key same = other;
+    std::get<kTokens>(same) = tokens_of(key);
+    if (same != key || tokens_of(other) < tokens_of(key) || tokens_of(other) > fewest) continue;
+    cublasLtMatmulHeuristicResult_t result{};
+    if (api_->check(handle_, product.desc, product.a, product.b, product.d, product.d, &algo, &result) != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > kWorkspaceBytes) {
+      continue;
+    }
+    best = &algo;
+    fewest = tokens_of(other);
+  }
+  return best;
+}
+
 const cublasLtMatmulAlgo_t& CublasLt::algorithm(const LinearCall& call, const Product& product) {
   const Key key{call.dtype,     call.out_type, call.rows, call.k, call.num_tokens, call.x_stride, call.out_stride,
                 call.w_scales != nullptr, call.add};
   const auto known = chosen_.find(key);
   if (known != chosen_.end()) return known->second;
+  if (const cublasLtMatmulAlgo_t* of_others = of_more_tokens(key, product)) return chosen_.emplace(key, *of_others).first->second;
   std::vector<cublasLtMatmulHeuristicResult_t> offers(kCandidates);
   int count = 0;
   const cublasStatus_t status = api_->heuristic(handle_, product.desc, product.a, product.b, product.d, product.d, preference_,

@@ -1,6 +1,7 @@
 // cuBLASLt, opened when the context is made, and the algorithm of each product: the fastest of those its heuristic
-// offers, timed on first use. While a graph is being captured nothing can be timed, so there an unseen product takes the
-// heuristic's first. Worker thread only.
+// offers, timed on first use; a product with nearly as many tokens as one that was timed takes that one's, for timing
+// takes far longer than a step. While a graph is being captured nothing can be timed, so there an unseen product takes
+// the heuristic's first. Worker thread only.
 #pragma once
 
 #include <cublasLt.h>
@@ -33,6 +34,9 @@ class CublasLt {
 
   static std::unique_ptr<Api> open();
   const cublasLtMatmulAlgo_t& algorithm(const LinearCall& call, const Product& product);
+  // That of the same product with the next larger number of tokens, at most twice as many; nothing when there is none that
+  // can.
+  const cublasLtMatmulAlgo_t* of_more_tokens(const Key& key, const Product& product);
   cublasStatus_t run(const LinearCall& call, const Product& product, const cublasLtMatmulAlgo_t& algo);
 
   std::unique_ptr<Api> api_;
