@@ -181,6 +181,14 @@ void settle_device(EngineConfig& engine, const RawValues& raw) {
   engine.quantization = raw.quantization == "fp8" ? "fp8" : "";
 }
 
+// A large GPU is kept busy by larger steps. As with vLLM, what is not said depends on it.
+void settle_step_size(SchedulerConfig& scheduler, const EngineConfig& engine, const FlagParser& p) {
+  constexpr int64_t kLargeGpu = int64_t{70} << 30;
+  if (engine.device != "cuda" || cuda::total_memory(Device::cuda(0)) < kLargeGpu) return;
+  if (!p.given("--max-num-batched-tokens")) scheduler.max_num_batched_tokens = 8192;
+  if (!p.given("--max-num-seqs")) scheduler.max_num_seqs = 1024;
+}
+
 void settle_model(ServeOptions& o, const RawValues& raw) {
   if (!raw.model_flag.empty()) {
     if (!o.engine.model.empty() && o.engine.model != raw.model_flag) {
@@ -269,6 +277,7 @@ ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
   bind_serve_flags(p, o, raw);
   o.notes = p.parse(arguments);
   settle_model(o, raw);
+  settle_step_size(o.engine.scheduler, o.engine, p);
   settle_server(o, raw, p);
   note_cluster_flags(o, p);
   o.parallel_given = p.given("--tensor-parallel-size") || p.given("--pipeline-parallel-size");
@@ -305,6 +314,7 @@ ServeOptions parse_generate_options(const std::vector<std::string>& arguments) {
   p.table_flags();
   o.notes = p.parse(arguments);
   settle_model(o, raw);
+  settle_step_size(o.engine.scheduler, o.engine, p);
   if (!p.given("--prompt")) throw ConfigError("which prompt? tutti generate MODEL --prompt \"...\"");
   if (max_tokens < 1) throw ConfigError(fmt::format("--max-tokens {}: expected at least 1", max_tokens));
   o.sampling.max_tokens = static_cast<int32_t>(max_tokens);

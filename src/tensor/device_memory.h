@@ -14,6 +14,8 @@ namespace tutti::cuda {
 
 // GPUs that this process sees (CUDA_VISIBLE_DEVICES); 0 without a driver or without CUDA.
 int device_count();
+// Of the whole GPU, without opening it; 0 when it is not there.
+int64_t total_memory(Device device);
 
 struct DeviceMemory {
   size_t free = 0;

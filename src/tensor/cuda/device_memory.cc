@@ -50,6 +50,13 @@ int device_count() {
   return 0;
 }
 
+int64_t total_memory(Device device) {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, device.index) == cudaSuccess) return static_cast<int64_t>(properties.totalGlobalMem);
+  (void)cudaGetLastError();
+  return 0;
+}
+
 DeviceMemory device_memory(Device device) {
   check(cudaSetDevice(device.index), ("cannot use " + to_string(device)).c_str());
   DeviceMemory memory;

@@ -13,6 +13,7 @@ namespace {
 }  // namespace
 
 int device_count() { return 0; }
+int64_t total_memory(Device) { return 0; }
 DeviceMemory device_memory(Device) { refuse(); }
 std::shared_ptr<Buffer> allocate(size_t, Device) { refuse(); }
 std::shared_ptr<Buffer> allocate_pinned(size_t) { refuse(); }
