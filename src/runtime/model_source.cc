@@ -78,6 +78,15 @@ void complete_gguf_config(const Checkpoint& checkpoint, ModelConfig& config) {
   }
 }
 
+// How a folder's weights are quantised: FP8, or not at all.
+void check_quantization(const Json& json, const std::string& file) {
+  if (!json.contains("quantization_config") || !json["quantization_config"].is_object()) return;
+  const std::string method = json["quantization_config"].value("quant_method", std::string());
+  if (method == "fp8" || method == "compressed-tensors") return;
+  throw ConfigError(file + ": quantization_config.quant_method " + method +
+                    " has no kernels: expected fp8 or compressed-tensors (FP8), or take a GGUF file");
+}
+
 bool looks_like_gguf(const std::string& path) {
   return std::filesystem::path(path).extension() == ".gguf";
 }
@@ -100,15 +109,21 @@ DType ModelSource::weight_dtype(const Parameter& parameter) const {
     throw IoError(path + ": tensor " + name + " is missing (" + std::to_string(checkpoint->tensors().size()) +
                   " tensors in " + std::to_string(checkpoint->files().size()) + " files): is the download complete?");
   }
+  if (tensor->dtype() == DType::kF8E4M3) return dtype.value_or(DType::kBF16);  // with its scales in
   return dtype && is_plain(tensor->dtype()) ? *dtype : tensor->dtype();
 }
 
+bool ModelSource::stored_as_fp8(const Parameter& parameter) const {
+  if (dummy) return false;
+  const Tensor* tensor = checkpoint->find(file_name(parameter.name));
+  return tensor != nullptr && tensor->dtype() == DType::kF8E4M3;
+}
+
 DType ModelSource::kept_dtype(const Parameter& parameter) const {
-  const DType dtype = weight_dtype(parameter);
-  if (!gpu_activations || parameter.is_vector()) return dtype;
+  if (!gpu_activations || parameter.is_vector()) return weight_dtype(parameter);
   // Embeddings are read row by row and stay as they are; so do matrices that the FP8 units cannot take.
   const bool can = parameter.name != "embed.weight" && parameter.local_rows() % 16 == 0 && parameter.local_columns() % 16 == 0;
-  return can && (fp8 || dtype == DType::kF8E4M3) ? DType::kF8E4M3 : *gpu_activations;
+  return can && (fp8 || stored_as_fp8(parameter)) ? DType::kF8E4M3 : *gpu_activations;
 }
 
 QuantBlocks ModelSource::quant_blocks() const {
@@ -177,6 +192,7 @@ ModelSource open_model(const std::string& path, const std::string& load_format, 
       throw IoError(file + " is missing: a model is a folder with config.json and *.safetensors, or a .gguf file");
     }
     const Json json = read_json_file(file);
+    check_quantization(json, file);
     source.family = &find_hf_family(json, file);
     source.config = source.family->read_hf(json, file);
     source.config.architecture = json.at("architectures").front().get<std::string>();

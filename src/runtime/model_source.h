@@ -27,6 +27,8 @@ struct ModelSource {
 
   // The files' name for a parameter.
   std::string file_name(std::string_view parameter) const;
+  // Is the parameter FP8 in the files? Its scales are in a tensor of their own (runtime/fp8_weights.h).
+  bool stored_as_fp8(const Parameter& parameter) const;
   // As it is kept in memory. Throws IoError naming the tensor when the files do not have it.
   DType weight_dtype(const Parameter& parameter) const;
   // As this rank's kernels keep it: on the CPU the same; on a GPU FP8 or the activations' type.

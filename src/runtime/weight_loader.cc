@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ops/ops.h"
 #include "runtime/dummy_weights.h"
+#include "runtime/fp8_weights.h"
 #include "tensor/dequantize.h"
 #include "tensor/device_memory.h"
 #include "tensor/quantize.h"
@@ -50,17 +51,35 @@ class Loader {
 
  private:
   void fill_matrix(const ParameterSlot& slot) {
-    std::vector<Tensor> pieces;
-    for (const Parameter& parameter : slot.pieces) {
-      const Tensor piece = source_.dummy ? dummy_values(parameter, *ctx_.pool) : slice(parameter);
-      pieces.push_back(with_dtype(piece, source_.gpu_activations.value_or(source_.weight_dtype(parameter))));
-    }
     const bool fp8 = std::all_of(slot.pieces.begin(), slot.pieces.end(),
                                  [&](const Parameter& p) { return source_.kept_dtype(p) == DType::kF8E4M3; });
-    *slot.matrix = fp8 ? ops::pack_weight_fp8(ctx_, pieces, {}) : ops::pack_weight(ctx_, pieces);
+    std::vector<Tensor> pieces;
+    std::vector<Tensor> scales;
+    if (fp8 && std::all_of(slot.pieces.begin(), slot.pieces.end(), [&](const Parameter& p) { return has_row_scales(p); })) {
+      for (const Parameter& parameter : slot.pieces) {
+        pieces.push_back(slice(parameter));
+        scales.push_back(read_fp8_scales(source_, parameter).of_rows());
+      }
+    } else {
+      for (const Parameter& parameter : slot.pieces) pieces.push_back(wide(parameter));
+    }
+    *slot.matrix = fp8 ? ops::pack_weight_fp8(ctx_, pieces, scales) : ops::pack_weight(ctx_, pieces);
     if (source_.dummy) return;
     // All of it: the kernel maps pages around those that are read.
     for (const Parameter& parameter : slot.pieces) source_.checkpoint->release(find(parameter));
+  }
+
+  bool has_row_scales(const Parameter& parameter) const {
+    return source_.stored_as_fp8(parameter) && !read_fp8_scales(source_, parameter).by_blocks();
+  }
+
+  // This rank's part in a type that is not FP8.
+  Tensor wide(const Parameter& parameter) const {
+    const DType dtype = source_.gpu_activations.value_or(source_.weight_dtype(parameter));
+    if (source_.dummy) return with_dtype(dummy_values(parameter, *ctx_.pool), dtype);
+    const Tensor piece = slice(parameter);
+    if (piece.dtype() == DType::kF8E4M3) return widen_fp8(piece, read_fp8_scales(source_, parameter), dtype, *ctx_.pool);
+    return with_dtype(piece, dtype);
   }
 
   void fill_vector(const ParameterSlot& slot) {
@@ -90,9 +109,9 @@ class Loader {
     }
     const DType dtype = tensor->dtype();
     const bool plain = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-    if (!plain && (parameter.is_vector() || !is_quantized(dtype))) {
+    if (!plain && (parameter.is_vector() || !(is_quantized(dtype) || dtype == DType::kF8E4M3))) {
       throw IoError(source_.path + ": tensor " + name + " is of type " + std::string(dtype_name(dtype)) +
-                    ", expected F32, F16 or BF16" + (parameter.is_vector() ? "" : " or a GGUF block type"));
+                    ", expected F32, F16 or BF16" + (parameter.is_vector() ? "" : ", F8_E4M3 or a GGUF block type"));
     }
     return *tensor;
   }

@@ -5,12 +5,15 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "models/decoder.h"
 #include "runtime/dummy_weights.h"
+#include "runtime/fp8_weights.h"
 #include "runtime/rank_memory.h"
+#include "tensor/half.h"
 #include "weights/safetensors_writer.h"
 
 namespace tutti {
@@ -80,6 +83,65 @@ TEST_F(WeightLoader, WrongShapesAreNamed) {
 TEST_F(WeightLoader, WrongTypesAreNamed) {
   tensors_["model.layers.0.input_layernorm.weight"] = Tensor::zeros({64}, DType::kI32);
   EXPECT_THAT([&] { load(); }, ThrowsMessage<IoError>(AllOf(HasSubstr("input_layernorm.weight is of type I32"), HasSubstr("expected F32"))));
+}
+
+Tensor fp8_codes(int64_t rows, int64_t columns) {
+  Tensor t = Tensor::empty({rows, columns}, DType::kF8E4M3);
+  for (int64_t i = 0; i < rows * columns; ++i) t.data_as<uint8_t>()[i] = static_cast<uint8_t>(i * 37 % 0x7f | (i % 3 == 0 ? 0x80 : 0));
+  return t;
+}
+
+Tensor rising(std::initializer_list<int64_t> shape) {
+  Tensor t = Tensor::empty(shape, DType::kF32);
+  for (int64_t i = 0; i < t.numel(); ++i) t.data_as<float>()[i] = 0.5f + static_cast<float>(i);
+  return t;
+}
+
+TEST_F(WeightLoader, Fp8IsWidenedWithItsScales) {
+  const std::string weight = "model.layers.0.mlp.up_proj.weight";
+  const Tensor codes = tensors_[weight] = fp8_codes(256, 300);
+  struct Case {
+    const char* suffix;
+    Tensor scales;
+    std::function<float(int64_t, int64_t)> expected;
+  };
+  const Case cases[] = {{"_scale", rising({1}), [](int64_t, int64_t) { return 0.5f; }},
+                        {"_scale", rising({256, 1}), [](int64_t r, int64_t) { return 0.5f + static_cast<float>(r); }},
+                        {"_scale_inv", rising({2, 3}), [](int64_t r, int64_t c) { return 0.5f + static_cast<float>(r / 128 * 3 + c / 128); }}};
+  for (const Case& c : cases) {
+    tensors_.erase(weight + "_scale");
+    tensors_[weight + c.suffix] = c.scales;
+    write_safetensors(folder_ + "/model.safetensors", tensors_);
+    const ModelSource source = open_model(folder_);
+    for (const ShardRule& shard : {ShardRule::whole(), ShardRule::rows({100, 60}), ShardRule::columns({40, 200})}) {
+      const Parameter parameter{"layers.0.mlp.up.weight", 256, 300, shard};
+      ASSERT_TRUE(source.stored_as_fp8(parameter));
+      const bool rows = shard.dim == ShardRule::Dim::kRows, columns = shard.dim == ShardRule::Dim::kColumns;
+      const int64_t first_row = rows ? 100 : 0, first_column = columns ? 40 : 0;
+      const Tensor piece = rows ? codes.slice(0, 100, 60) : columns ? codes.slice(1, 40, 200) : codes;
+      const Tensor wide = widen_fp8(piece, read_fp8_scales(source, parameter), DType::kF32, pool_);
+      for (int64_t r = 0; r < wide.size(0); ++r) {
+        for (int64_t k = 0; k < wide.size(1); ++k) {
+          const float code = float8_e4m3_to_float(piece.row<uint8_t>(r)[k]);
+          ASSERT_EQ(wide.row<float>(r)[k], code * c.expected(first_row + r, first_column + k)) << c.suffix << r << ", " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(WeightLoader, Fp8WithoutScalesOrWithOthersIsRefused) {
+  const std::string weight = "model.layers.0.mlp.up_proj.weight";
+  tensors_[weight] = fp8_codes(128, 64);
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<IoError>(AllOf(HasSubstr(weight + " is F8_E4M3"), HasSubstr("without scales"))));
+  tensors_[weight + "_scale"] = rising({7});
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<IoError>(AllOf(HasSubstr(weight + "_scale is F32[7]"), HasSubstr("each of 128 rows"))));
+  tensors_[weight + "_scale"] = rising({128});
+  EXPECT_NO_THROW(load());
+  Json json = tiny_json();
+  json["quantization_config"] = {{"quant_method", "awq"}};
+  write_file(folder_ + "/config.json", dump_json(json));
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<ConfigError>(HasSubstr("quant_method awq")));
 }
 
 TEST_F(WeightLoader, FoldersWithoutAModelSayWhatIsNeeded) {
