@@ -22,4 +22,4 @@ foreach(arch ${TUTTI_CUDA_ARCHITECTURES})
                          "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-gencode=arch=compute_${arch},code=sm_${arch}>")
 endforeach()
 target_compile_options(tutti_cuda_flags INTERFACE
-                       "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -lineinfo>")
+                       "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--expt-relaxed-constexpr --compress-mode=size -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -lineinfo>")
