@@ -160,12 +160,7 @@ const cublasLtMatmulAlgo_t* CublasLt::of_more_tokens(const Key& key, const Produ
   return best;
 }
 
-const cublasLtMatmulAlgo_t& CublasLt::algorithm(const LinearCall& call, const Product& product) {
-  const Key key{call.dtype,     call.out_type, call.rows, call.k, call.num_tokens, call.x_stride, call.out_stride,
-                call.w_scales != nullptr, call.add};
-  const auto known = chosen_.find(key);
-  if (known != chosen_.end()) return known->second;
-  if (const cublasLtMatmulAlgo_t* of_others = of_more_tokens(key, product)) return chosen_.emplace(key, *of_others).first->second;
+cublasLtMatmulAlgo_t CublasLt::fastest(const LinearCall& call, const Product& product) {
   std::vector<cublasLtMatmulHeuristicResult_t> offers(kCandidates);
   int count = 0;
   const cublasStatus_t status = api_->heuristic(handle_, product.desc, product.a, product.b, product.d, product.d, preference_,
@@ -192,12 +187,21 @@ const cublasLtMatmulAlgo_t& CublasLt::algorithm(const LinearCall& call, const Pr
       if (us < best_us) best_us = us, best = i;
     }
   }
-  return chosen_.emplace(key, offers[static_cast<size_t>(best)].algo).first->second;
+  return offers[static_cast<size_t>(best)].algo;
 }
 
 void CublasLt::multiply(const LinearCall& call) {
   const Product product(*api_, call);
-  check_lt(run(call, product, algorithm(call, product)), "cublasLtMatmul");
+  const Key key{call.dtype,     call.out_type, call.rows, call.k, call.num_tokens, call.x_stride, call.out_stride,
+                call.w_scales != nullptr, call.add};
+  auto known = chosen_.find(key);
+  if (known == chosen_.end()) {
+    const cublasLtMatmulAlgo_t* of_others = of_more_tokens(key, product);
+    const bool fits = of_others != nullptr && run(call, product, *of_others) == CUBLAS_STATUS_SUCCESS;
+    known = chosen_.emplace(key, fits ? *of_others : fastest(call, product)).first;
+    if (fits) return;
+  }
+  check_lt(run(call, product, known->second), "cublasLtMatmul");
 }
 
 }  // namespace tutti::cuda

@@ -33,7 +33,8 @@ class CublasLt {
   using Key = std::tuple<DType, DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool>;
 
   static std::unique_ptr<Api> open();
-  const cublasLtMatmulAlgo_t& algorithm(const LinearCall& call, const Product& product);
+  // Of those that the heuristic offers.
+  cublasLtMatmulAlgo_t fastest(const LinearCall& call, const Product& product);
   // That of the same product with the next larger number of tokens, at most twice as many; nothing when there is none that
   // can.
   const cublasLtMatmulAlgo_t* of_more_tokens(const Key& key, const Product& product);
