@@ -91,9 +91,9 @@ class BatchIndependence(unittest.TestCase):
 
     def test_when_requests_are_preempted(self):
         for caching in ("--enable-prefix-caching", "--no-enable-prefix-caching"):
-            with self.server("--num-gpu-blocks-override", 66, caching) as server:
-                self.expect_same(server.answers(self.requests, at_once=64))
-                self.assertGreater(server.metric("vllm:num_preemptions_total"), 10)
+            with self.server("--num-gpu-blocks-override", 128, "--block-size", 8, caching) as server:
+                self.expect_same(server.answers(self.requests, at_once=100))
+                self.assertGreater(server.metric("vllm:num_preemptions_total"), 5)
 
     def test_on_two_ranks(self):
         with self.server("-tp", 2, "--max-num-batched-tokens", 300) as server:
