@@ -262,7 +262,7 @@ void HttpServer::Impl::accepted(S socket, IoLoop& loop) {
     return;
   }
   std::string peer = "unix";
-  if constexpr (std::is_same_v<S, tcp::socket>) {
+  if constexpr (std::is_same_v<typename S::protocol_type, tcp>) {  // whatever its executor is
     socket.set_option(tcp::no_delay(true), ec);
     const tcp::endpoint remote = socket.remote_endpoint(ec);
     if (ec) return;  // gone already

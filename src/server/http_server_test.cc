@@ -65,6 +65,12 @@ TEST_F(HttpServerTest, KeepsTheConnectionAndAnswersPipelinedRequestsInOrder) {
   EXPECT_TRUE(client.closed_by_server());
 }
 
+TEST_F(HttpServerTest, ClientsAreKnownByTheirAddress) {
+  start([](const std::shared_ptr<HttpExchange>& e) { e->respond({.body = e->request().peer}); });
+  TestClient client(server->port());
+  EXPECT_EQ(client.get("/").body.rfind("127.0.0.1:", 0), 0u);
+}
+
 TEST_F(HttpServerTest, OldClientsAndHead) {
   start_echo();
   TestClient old(server->port());
