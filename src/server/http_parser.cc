@@ -55,8 +55,11 @@ struct HttpParser::State {
   std::string buffer;            // received, not yet parsed
   std::optional<Parser> parser;  // of the request that is being read
   bool continue_answered = false;
+  // Beast's limit holds for what one call is given, not for a head of many lines that come in pieces.
+  size_t head_bytes = 0;
 
   void reset(const Limits& limits) {
+    head_bytes = 0;
     parser.emplace();
     parser->header_limit(limits.max_head_bytes);
     parser->body_limit(limits.max_body_bytes);
@@ -78,15 +81,15 @@ bool HttpParser::feed(std::string_view bytes) {
     boost::system::error_code ec;
     const size_t n = s.parser->put(boost::asio::buffer(s.buffer.data() + used, s.buffer.size() - used), ec);
     used += n;
+    if (!s.parser->is_header_done()) s.head_bytes += n;
     if (ec == beast_http::error::need_more) break;
     if (ec) fail(ec, limits_);
     if (n == 0) break;
   }
   s.buffer.erase(0, used);
   if (s.parser->is_done()) return true;
-  if (!s.parser->is_header_done() && s.buffer.size() > limits_.max_head_bytes) {
-    fail(beast_http::error::header_limit, limits_);
-  }
+  // What is left in the buffer is a line that has not ended, of the head or of "chunked", or trailers.
+  if (s.head_bytes + s.buffer.size() > limits_.max_head_bytes) fail(beast_http::error::header_limit, limits_);
   return false;
 }
 

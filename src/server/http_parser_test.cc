@@ -80,6 +80,28 @@ TEST(HttpParser, LimitsAndGarbage) {
   EXPECT_EQ(status_of("POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 501);
 }
 
+// Many short lines are as many bytes as one long one, in whatever pieces they come.
+TEST(HttpParser, EndlessHeadsTrailersAndChunkLinesAreCutOff) {
+  const std::string chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& begin : {std::string("GET / HTTP/1.1\r\n"), chunked + "1\r\nx\r\n0\r\n", chunked + "1;x="}) {
+    const std::string more = begin.ends_with('=') ? "abcdefg" : "X: 1\r\nY: 22\r\n";
+    HttpParser parser(kSmall);
+    parser.feed(begin);
+    size_t fed = 0;
+    try {
+      for (; fed < 10000; fed += more.size()) parser.feed(more);
+      FAIL() << begin;
+    } catch (const HttpError& e) {
+      EXPECT_EQ(e.status(), 431) << begin;
+      EXPECT_LT(fed, 600u);
+    }
+  }
+  // A head and the beginning of a long body in one piece are within the limit.
+  HttpParser parser({.max_head_bytes = 256, .max_body_bytes = 10000});
+  EXPECT_FALSE(parser.feed("POST / HTTP/1.1\r\nContent-Length: 5000\r\n\r\n" + std::string(4000, 'x')));
+  EXPECT_TRUE(parser.feed(std::string(1000, 'x')));
+}
+
 TEST(HttpParser, AsksForTheBodyOnce) {
   HttpParser parser(kSmall);
   EXPECT_FALSE(parser.feed("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"));
