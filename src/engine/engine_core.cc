@@ -14,6 +14,7 @@ namespace {
 constexpr auto kStepTimeout = std::chrono::seconds(300);
 // How long an idle engine sleeps before it looks at drain and stop again.
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
+constexpr const char* kShuttingDown = "the server is shutting down";
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -66,8 +67,10 @@ void EngineCore::stop() { stopping_ = true; }
 
 void EngineCore::apply(Command& command) {
   if (command.add) {
-    if (broken_ || stopping_) {
+    if (broken_) {
       sink_({TokenOutput{.id = command.add->id, .finish_reason = FinishReason::kError, .error = stats().error}});
+    } else if (stopping_) {
+      sink_({TokenOutput{.id = command.add->id, .finish_reason = FinishReason::kAbort, .error = kShuttingDown}});
     } else {
       scheduler_->add(std::move(*command.add));
     }
@@ -94,7 +97,7 @@ void EngineCore::run() {
       step();
     } catch (const CommError& e) {
       if (!recover(e.what())) fail(e.what());
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {  // also what the library throws: a client must not wait for nothing
       fail(e.what());
     }
     hand_out();
@@ -160,15 +163,15 @@ void EngineCore::finish_run() {
     try {
       scheduler_->update(executor_.wait(Deadline::after(kStepTimeout)));
       --steps_in_flight_;
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       fail(e.what());
     }
   }
   stopping_ = true;
+  commands_.close();  // from here on requests are refused; those that came before are in the queue, and are told
   take_commands(Deadline::after(std::chrono::nanoseconds(0)));
-  scheduler_->abort_all(FinishReason::kAbort, "the server is shutting down");
+  scheduler_->abort_all(FinishReason::kAbort, kShuttingDown);
   hand_out();
-  commands_.close();
 }
 
 void EngineCore::record(const ModelRunnerOutput& output, Clock::time_point begin, Clock::time_point end) {

@@ -99,6 +99,33 @@ TEST_F(EngineCoreTest, DrainRefusesNewRequestsAndFinishesOldOnes) {
   EXPECT_EQ(wait_for(1).finish_reason, FinishReason::kLength);
 }
 
+// A request that comes while the engine ends is refused or told: its client never waits for nothing.
+TEST_F(EngineCoreTest, EveryRequestThatWasTakenEnds) {
+  for (int round = 0; round < 30; ++round) {
+    start();
+    std::atomic<RequestId> last{0};
+    std::thread client([&] {
+      for (RequestId id = 100; core_->add_request(request(id, 2)); ++id) last = id;
+    });
+    while (last < 110) std::this_thread::yield();
+    core_->stop();
+    client.join();
+    for (RequestId id = 100; id <= last; ++id) EXPECT_NE(wait_for(id).finish_reason, FinishReason::kNone);
+    thread_.join();
+    finished_.clear();
+    executor_ = FakeExecutor(ExecutorInfo{.num_kv_blocks = 100}, [](RequestId, int64_t) { return 50; });
+  }
+  start();  // for TearDown
+}
+
+TEST_F(EngineCoreTest, WhatALibraryThrowsEndsRequestsToo) {
+  executor_.rule = [](RequestId, int64_t i) -> int32_t { return i < 3 ? 50 : throw std::bad_alloc(); };
+  start();
+  ASSERT_TRUE(core_->add_request(request(1, 500)));
+  EXPECT_EQ(wait_for(1).finish_reason, FinishReason::kError);
+  EXPECT_FALSE(core_->stats().healthy);
+}
+
 TEST_F(EngineCoreTest, AbortEndsARequest) {
   start();
   ASSERT_TRUE(core_->add_request(request(3, 900)));

@@ -17,7 +17,7 @@ class FakeExecutor : public Executor {
   // `rule(id, index)` is the token sampled for output number `index` of a request.
   using Rule = std::function<int32_t(RequestId id, int64_t index)>;
 
-  FakeExecutor(ExecutorInfo info, Rule rule) : info_(info), rule_(std::move(rule)) {}
+  FakeExecutor(ExecutorInfo info, Rule rule_in) : rule(std::move(rule_in)), info_(info) {}
 
   ExecutorInfo info() const override { return info_; }
 
@@ -62,7 +62,7 @@ class FakeExecutor : public Executor {
       CHECK_LE(end, state.num_blocks * block_size);
       CHECK_EQ(s.samples, end == state.num_tokens);
       if (!s.samples) continue;
-      output.sampled.push_back({.id = s.id, .token_id = rule_(s.id, state.num_tokens - state.num_prompt_tokens)});
+      output.sampled.push_back({.id = s.id, .token_id = rule(s.id, state.num_tokens - state.num_prompt_tokens)});
       ++state.num_tokens;
     }
     return output;
@@ -72,6 +72,7 @@ class FakeExecutor : public Executor {
   int64_t fail_at_step = 0;
   bool can_recover = false;
   int64_t block_size = 16;
+  Rule rule;
 
  private:
   struct State {
@@ -81,7 +82,6 @@ class FakeExecutor : public Executor {
   };
 
   ExecutorInfo info_;
-  Rule rule_;
   int64_t last_step_ = 0;
   std::map<RequestId, State> known_;
   std::deque<ModelRunnerOutput> answers_;

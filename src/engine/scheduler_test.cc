@@ -134,7 +134,7 @@ TEST(Scheduler, PrefixHitReusesBlocksAndCountsCachedTokens) {
   ASSERT_EQ(s.scheduled.size(), 1u);
   EXPECT_EQ(s.scheduled[0].num_computed_tokens, 32);
   EXPECT_EQ(s.scheduled[0].num_tokens, 8);
-  EXPECT_EQ(s.scheduled[0].new_block_ids.size(), 3u);
+  EXPECT_EQ(s.scheduled[0].new_block_ids, (std::vector<int32_t>{0, 1, 3}));  // two found, one fresh
   h.run_to_end();
   EXPECT_EQ(h.finished[2].num_cached_tokens, 32);
   EXPECT_EQ(h.scheduler.counters().prefix_cache_hits, 32);
@@ -153,6 +153,16 @@ TEST(Scheduler, LookAheadSchedulesOnATokenThatIsNotKnownYet) {
   h.scheduler.update(h.workers.run(second));
   h.collect();
   EXPECT_EQ(h.tokens[1], expected_tokens(1, 2));
+}
+
+TEST(Scheduler, LookAheadTakesTheBlockOfATokenThatIsNotKnownYet) {
+  Harness h(make_options());
+  h.scheduler.add(make_request(1, 16, 3));
+  const SchedulerOutput first = h.scheduler.schedule();
+  EXPECT_EQ(first.scheduled[0].new_block_ids, (std::vector<int32_t>{0}));
+  const SchedulerOutput second = h.scheduler.schedule();
+  EXPECT_EQ(second.scheduled[0].new_block_ids, (std::vector<int32_t>{1}));
+  EXPECT_EQ(h.scheduler.pool().num_used(), 2);
 }
 
 TEST(Scheduler, LookAheadDoesNotRunPastMaxTokens) {
@@ -199,6 +209,65 @@ TEST(Scheduler, PreemptsTheLastInLineAndItsTextIsTheSame) {
   EXPECT_EQ(h.scheduler.counters().prompt_tokens, 60);
 }
 
+// Blocks 0, 1, 4 and 2, 3, 5 are held; the first request needs a fourth block, and gets one of the second's.
+TEST(Scheduler, PreemptionGivesTheBlocksToWhoComesFirst) {
+  auto options = make_options();
+  options.num_kv_blocks = 6;
+  options.enable_prefix_caching = false;
+  Harness h(options);
+  h.scheduler.add(make_request(1, 30, 40));
+  h.scheduler.add(make_request(2, 30, 40));
+  SchedulerOutput s = h.step();
+  EXPECT_EQ(s.scheduled[0].new_block_ids, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(s.scheduled[1].new_block_ids, (std::vector<int32_t>{2, 3}));
+  h.step();
+  h.step();
+  s = h.step();  // the 33rd token of each
+  EXPECT_EQ(s.scheduled[0].new_block_ids, (std::vector<int32_t>{4}));
+  EXPECT_EQ(s.scheduled[1].new_block_ids, (std::vector<int32_t>{5}));
+  for (int i = 5; i < 20; ++i) EXPECT_EQ(h.step().num_tokens(), 2);
+  s = h.step();  // the 49th
+  ASSERT_EQ(s.scheduled.size(), 1u);
+  EXPECT_EQ(s.scheduled[0].id, 1u);
+  EXPECT_EQ(s.scheduled[0].new_block_ids, (std::vector<int32_t>{5}));
+  EXPECT_EQ(s.dropped, (std::vector<RequestId>{2}));
+  EXPECT_EQ(h.scheduler.num_running(), 1);
+  EXPECT_EQ(h.scheduler.num_waiting(), 1);
+  EXPECT_EQ(h.scheduler.pool().num_used(), 4);
+  while (!h.finished.contains(1)) h.step();
+  s = h.step();  // starts again with what it had said
+  ASSERT_EQ(s.new_requests.size(), 1u);
+  EXPECT_EQ(s.new_requests[0].num_prompt_tokens, 30);
+  EXPECT_EQ(s.new_requests[0].token_ids.size(), 49u);
+  EXPECT_EQ(s.scheduled[0].num_tokens, 49);
+  EXPECT_EQ(s.scheduled[0].new_block_ids.size(), 4u);
+  h.run_to_end();
+  EXPECT_EQ(h.tokens[2], expected_tokens(2, 40));
+}
+
+// A long prompt takes what decodes leave of every step: they never wait for it, and later arrivals do not overtake it.
+TEST(Scheduler, NobodyStarves) {
+  Harness h(make_options());
+  for (RequestId id = 1; id <= 4; ++id) h.scheduler.add(make_request(id, 4, 100));
+  h.step();
+  h.scheduler.add(make_request(10, 600, 2));
+  RequestId next = 11;
+  int steps = 0;
+  while (!h.tokens.contains(10)) {
+    h.scheduler.add(make_request(next++, 8, 1));
+    const SchedulerOutput s = h.step();
+    ++steps;
+    ASSERT_LE(steps, 11);
+    ASSERT_GE(s.scheduled.size(), 5u);
+    for (RequestId id = 1; id <= 4; ++id) EXPECT_EQ(s.scheduled[id - 1].num_tokens, 1);
+    EXPECT_EQ(s.scheduled[4].id, 10u);
+    EXPECT_EQ(s.scheduled[4].num_tokens, std::min<int64_t>(60, 600 - (steps - 1) * 60));
+  }
+  EXPECT_EQ(steps, 10);
+  h.run_to_end();
+  for (RequestId id = 11; id < next; ++id) EXPECT_EQ(h.finished[id].finish_reason, FinishReason::kLength);
+}
+
 TEST(Scheduler, ARequestThatCanNeverFitEndsWithAnError) {
   auto options = make_options();
   options.num_kv_blocks = 3;
@@ -224,6 +293,29 @@ TEST(Scheduler, AbortInFlightFreesBlocksAndTellsWorkers) {
   EXPECT_EQ(h.scheduler.pool().num_used(), 0);
   h.scheduler.add(make_request(2, 4, 1));
   EXPECT_EQ(h.step().dropped, (std::vector<RequestId>{1}));
+}
+
+// The blocks of an aborted request go on to the next one while steps that write to them are in flight.
+TEST(Scheduler, AbortWithTwoStepsInFlightHandsTheBlocksOn) {
+  auto options = make_options();
+  options.num_kv_blocks = 2;
+  Harness h(options);
+  h.scheduler.add(make_request(1, 20, 50));
+  const SchedulerOutput a = h.scheduler.schedule();
+  const SchedulerOutput b = h.scheduler.schedule();
+  EXPECT_EQ(a.scheduled[0].new_block_ids, (std::vector<int32_t>{0, 1}));
+  h.scheduler.add(make_request(2, 20, 1));
+  h.scheduler.abort(1);
+  const SchedulerOutput c = h.scheduler.schedule();
+  ASSERT_EQ(c.scheduled.size(), 1u);
+  EXPECT_EQ(c.scheduled[0].id, 2u);
+  EXPECT_EQ(c.scheduled[0].new_block_ids, (std::vector<int32_t>{1, 0}));
+  EXPECT_EQ(c.dropped, (std::vector<RequestId>{1}));
+  for (const SchedulerOutput* step : {&a, &b, &c}) h.scheduler.update(h.workers.run(*step));
+  h.collect();
+  EXPECT_TRUE(h.tokens[1].empty());
+  EXPECT_EQ(h.finished[1].finish_reason, FinishReason::kAbort);
+  EXPECT_EQ(h.tokens[2], expected_tokens(2, 1));
 }
 
 TEST(Scheduler, PriorityGoesFirstWhenAsked) {
