@@ -2,6 +2,7 @@
 // throw.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -19,19 +20,29 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // False when too much is waiting already: every task holds a large request.
-  bool post(std::function<void()> task) {
-    return tasks_.size() < kMaxWaiting && tasks_.push(std::move(task));
+  // False when too much is waiting already. `bytes`: of the request that the task holds.
+  bool post(size_t bytes, std::function<void()> task) {
+    if (waiting_bytes_ + bytes > kMaxWaitingBytes) return false;
+    waiting_bytes_ += bytes;
+    return tasks_.push({bytes, std::move(task)});
   }
 
  private:
-  static constexpr size_t kMaxWaiting = 32;
+  struct Task {
+    size_t bytes;
+    std::function<void()> run;
+  };
+  static constexpr size_t kMaxWaitingBytes = 256 << 20;
 
   void run() {
-    while (auto task = tasks_.pop(Deadline::never())) (*task)();
+    while (auto task = tasks_.pop(Deadline::never())) {
+      task->run();
+      waiting_bytes_ -= task->bytes;
+    }
   }
 
-  Queue<std::function<void()>> tasks_;
+  std::atomic<size_t> waiting_bytes_{0};  // of tasks that have not ended
+  Queue<Task> tasks_;
   std::thread thread_;
 };
 

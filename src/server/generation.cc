@@ -9,8 +9,7 @@
 namespace tutti {
 
 Generation::Generation(const ApiContext& context, std::shared_ptr<HttpExchange> exchange, ApiRequest request,
-                       std::vector<PreparedPrompt> prompts, std::string id,
-                       std::optional<Clock::time_point> deadline)
+                       std::vector<PreparedPrompt> prompts, std::string id, Times times)
     : context_(context),
       exchange_(std::move(exchange)),
       request_(std::move(request)),
@@ -18,7 +17,7 @@ Generation::Generation(const ApiContext& context, std::shared_ptr<HttpExchange> 
       id_(std::move(id)),
       model_(request_.model.empty() ? context.model.served_names.front() : request_.model),
       created_(static_cast<int64_t>(std::time(nullptr))),
-      deadline_(deadline),
+      times_(times),
       logprob_writer_(context.tokenizer, request_.tokens_as_ids) {
   choices_.resize(prompts_.size() * static_cast<size_t>(request_.n));
   for (size_t i = 0; i < choices_.size(); ++i) {
@@ -68,7 +67,8 @@ bool Generation::submit(Choice& choice, int32_t max_tokens) {
   if (request.sampling.seed) *request.sampling.seed += static_cast<uint64_t>(choice.index % request_.n);
   request.priority = request_.priority;
   request.cache_salt = request_.cache_salt;
-  request.deadline = deadline_;
+  request.arrival = times_.arrival;
+  request.deadline = times_.deadline;
   const auto admission = context_.engine.submit(std::move(request), request_.n, exchange_->loop(),
                                                 [self = shared_from_this(), &choice](TokenOutput output) {
                                                   self->receive(choice, std::move(output));
@@ -95,6 +95,11 @@ void Generation::watch_client() {
     self->release();
   });
   if (request_.stream) exchange_->on_writable([self = shared_from_this()] { self->flush_all(); });
+  if (!times_.deadline) return;
+  // The engine ends late requests too, but not while it waits for a step or for lost ranks.
+  exchange_->on_deadline(*times_.deadline, [self = shared_from_this()] {
+    if (!self->released_) self->fail(504, "the request's deadline has passed");
+  });
 }
 
 void Generation::receive(Choice& choice, TokenOutput output) {
@@ -110,7 +115,7 @@ void Generation::receive(Choice& choice, TokenOutput output) {
 void Generation::on_output(Choice& choice, TokenOutput output) {
   if (output.finish_reason == FinishReason::kError || output.finish_reason == FinishReason::kAbort) {
     choice.done = true;  // the engine has already let go of it
-    const bool late = deadline_ && Clock::now() >= *deadline_;
+    const bool late = times_.deadline && Clock::now() >= *times_.deadline;
     const bool ending = output.finish_reason == FinishReason::kAbort || !context_.engine.stats().healthy;
     fail(late ? 504 : ending ? 503 : 500, output.error.empty() ? "the request was aborted" : output.error);
     return;
@@ -213,6 +218,7 @@ void Generation::release() {
   if (context_.config.log_outputs) log_end();
   exchange_->on_writable(nullptr);
   exchange_->on_disconnect(nullptr);
+  exchange_->on_deadline(Clock::time_point::max(), nullptr);
 }
 
 void Generation::log_end() const {

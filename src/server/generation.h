@@ -18,8 +18,13 @@ namespace tutti {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
+  struct Times {
+    Clock::time_point arrival;                  // of the request, for the metrics
+    std::optional<Clock::time_point> deadline;  // it fails with 504 after it
+  };
+
   Generation(const ApiContext& context, std::shared_ptr<HttpExchange> exchange, ApiRequest request,
-             std::vector<PreparedPrompt> prompts, std::string id, std::optional<Clock::time_point> deadline);
+             std::vector<PreparedPrompt> prompts, std::string id, Times times);
 
   // `max_tokens` is one a prompt. Answers with an error when the engine does not take the request.
   void start(const std::vector<int32_t>& max_tokens);
@@ -92,7 +97,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::string id_;
   const std::string model_;
   const int64_t created_;
-  const std::optional<Clock::time_point> deadline_;
+  const Times times_;
   const LogprobWriter logprob_writer_;
   std::string event_head_;  // what every event begins with
   std::vector<Choice> choices_;

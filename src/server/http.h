@@ -71,6 +71,9 @@ class HttpExchange {
   virtual void on_writable(std::function<void()> handler) = 0;
   // The client is gone before the answer was complete.
   virtual void on_disconnect(std::function<void()> handler) = 0;
+  // Once, when `instant` has passed (within a tenth of a second) and the answer is not complete: whatever the rest of the
+  // process is waiting for.
+  virtual void on_deadline(std::chrono::steady_clock::time_point instant, std::function<void()> handler) = 0;
   // Once, when the answer is complete or the client gone (kClientGone in place of a status).
   virtual void on_finish(std::function<void(int status)> handler) = 0;
   static constexpr int kClientGone = 499;

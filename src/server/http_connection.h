@@ -66,6 +66,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   }
 
   void tick(Clock::time_point now) override {
+    if (const auto exchange = exchange_) exchange->tick(now);  // kept alive: its handler may end it
     if (now >= deadline_) {
       deadline_ = Clock::time_point::max();
       if (phase_ == Phase::kReading && parser_.in_request()) {

@@ -113,6 +113,17 @@ void Exchange::on_disconnect(std::function<void()> handler) {
   if (gone_ && on_disconnect_) loop_.post(std::exchange(on_disconnect_, nullptr));
 }
 
+void Exchange::on_deadline(std::chrono::steady_clock::time_point instant, std::function<void()> handler) {
+  deadline_ = instant;
+  on_deadline_ = std::move(handler);
+}
+
+void Exchange::tick(std::chrono::steady_clock::time_point now) {
+  if (now < deadline_ || complete_ || gone_) return;
+  deadline_ = std::chrono::steady_clock::time_point::max();
+  if (const auto handler = std::exchange(on_deadline_, nullptr)) handler();
+}
+
 std::string Exchange::take_output() {
   in_flight_ = output_.size();
   return std::exchange(output_, std::string());
@@ -132,6 +143,7 @@ void Exchange::disconnect() {
   wake_ = nullptr;
   output_.clear();
   on_writable_ = nullptr;
+  on_deadline_ = nullptr;
   const auto handler = std::exchange(on_disconnect_, nullptr);
   if (handler && !complete_) handler();
   finish(kClientGone);

@@ -3,6 +3,7 @@
 // handler may go on writing after the connection is gone.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,7 @@ class Exchange final : public HttpExchange {
   void on_writable(std::function<void()> handler) override { on_writable_ = std::move(handler); }
   void on_disconnect(std::function<void()> handler) override;
   void on_finish(std::function<void(int)> handler) override { on_finish_ = std::move(handler); }
+  void on_deadline(std::chrono::steady_clock::time_point instant, std::function<void()> handler) override;
 
   // The connection's side.
   bool has_output() const { return !output_.empty(); }
@@ -39,6 +41,7 @@ class Exchange final : public HttpExchange {
   bool complete() const { return complete_; }
   bool keep_alive() const { return keep_alive_; }
   void comment();  // a keep-alive line in the stream
+  void tick(std::chrono::steady_clock::time_point now);  // looks at the deadline
   void disconnect();
 
  private:
@@ -60,6 +63,8 @@ class Exchange final : public HttpExchange {
   std::function<void()> on_writable_;
   std::function<void()> on_disconnect_;
   std::function<void(int)> on_finish_;
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+  std::function<void()> on_deadline_;
 };
 
 }  // namespace tutti

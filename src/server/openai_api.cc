@@ -19,6 +19,8 @@ namespace {
 
 // Bodies up to this size are parsed and tokenised on the event loop: about a millisecond at most.
 constexpr size_t kInlineBytes = 16 * 1024;
+// Every sequence has tokens of its own in the engine: a small body must not become gigabytes there.
+constexpr int64_t kMaxPromptTokens = 8'000'000;
 
 // Other types are refused so that a web page cannot post here from a browser without asking (CORS).
 void require_json(const HttpRequest& request) {
@@ -28,24 +30,26 @@ void require_json(const HttpRequest& request) {
   throw InvalidRequest("the body must be JSON: send `Content-Type: application/json`", "", 415);
 }
 
-// "X-Request-Timeout: 2.5", in seconds.
-std::optional<Clock::time_point> deadline_of(const HttpRequest& request, const ServerConfig& config) {
+// "X-Request-Timeout: 2.5", in seconds from the request's arrival.
+std::optional<Clock::time_point> deadline_of(const HttpRequest& request, const ServerConfig& config,
+                                             Clock::time_point arrival) {
   const std::string* header = request.header("x-request-timeout");
   if (header == nullptr) {
     if (!config.request_timeout) return std::nullopt;
-    return Clock::now() + *config.request_timeout;
+    return arrival + *config.request_timeout;
   }
   double seconds = 0;
   const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), seconds);
   if (error != std::errc() || end != header->data() + header->size() || !(seconds > 0 && seconds <= 86400)) {
     throw InvalidRequest("the header X-Request-Timeout must be seconds from 0 to 86400", "x-request-timeout");
   }
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  return arrival + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 }  // namespace
 
 struct OpenAiApi::Prepared {
+  Clock::time_point arrival;  // before anything was parsed
   ApiRequest request;
   std::vector<PreparedPrompt> prompts;
   std::vector<int32_t> max_tokens;
@@ -80,7 +84,8 @@ void OpenAiApi::run_sized(const Exchange& exchange, std::function<std::function<
     work()();
     return;
   }
-  const bool taken = background_.post([exchange, work = std::move(work)] {
+  const size_t bytes = exchange->request().body.size();
+  const bool taken = background_.post(bytes, [exchange, work = std::move(work)] {
     std::function<void()> done;
     try {
       done = work();
@@ -94,8 +99,9 @@ void OpenAiApi::run_sized(const Exchange& exchange, std::function<std::function<
 
 void OpenAiApi::generate(const Exchange& exchange, bool chat) {
   require_json(exchange->request());
-  run_sized(exchange, [this, exchange, chat]() -> std::function<void()> {
+  run_sized(exchange, [this, exchange, chat, arrival = Clock::now()]() -> std::function<void()> {
     auto prepared = std::make_shared<Prepared>(prepare(exchange->request().body, chat));
+    prepared->arrival = arrival;
     return [this, exchange, prepared] { start(exchange, std::move(*prepared)); };
   });
 }
@@ -107,15 +113,23 @@ OpenAiApi::Prepared OpenAiApi::prepare(const std::string& body, bool chat) const
                    : parse_completion_request(json, context_.config, context_.model);
   check_model(p.request.model);
   p.prompts = prompts_.build(&p.request);
-  for (const PreparedPrompt& prompt : p.prompts)
+  int64_t total = 0;
+  for (const PreparedPrompt& prompt : p.prompts) {
     p.max_tokens.push_back(prompts_.max_tokens(p.request, prompt));
+    total += static_cast<int64_t>(prompt.token_ids.size()) * p.request.n;
+  }
+  if (total > kMaxPromptTokens) {
+    throw InvalidRequest(fmt::format("the prompts times n = {} are {} tokens, more than the {} of one request: send fewer at once",
+                                     p.request.n, total, kMaxPromptTokens),
+                         "n");
+  }
   return p;
 }
 
 void OpenAiApi::start(const Exchange& exchange, Prepared prepared) const {
   try {
     const HttpRequest& http = exchange->request();
-    const std::optional<Clock::time_point> deadline = deadline_of(http, context_.config);
+    const std::optional<Clock::time_point> deadline = deadline_of(http, context_.config, prepared.arrival);
     const std::string id = request_id(http, prepared.request);
     if (context_.config.enable_request_id_headers) exchange->add_header("x-request-id", id);
     const std::string full_id = (prepared.request.chat ? "chatcmpl-" : "cmpl-") + id;
@@ -127,7 +141,8 @@ void OpenAiApi::start(const Exchange& exchange, Prepared prepared) const {
                 dump_json(limit < 0 ? text : text.substr(0, static_cast<size_t>(limit))));
     }
     const auto generation = std::make_shared<Generation>(context_, exchange, std::move(prepared.request),
-                                                         std::move(prepared.prompts), full_id, deadline);
+                                                         std::move(prepared.prompts), full_id,
+                                                         Generation::Times{prepared.arrival, deadline});
     generation->start(prepared.max_tokens);
   } catch (...) {
     HttpResponse response = current_exception_response(exchange->request());

@@ -180,6 +180,23 @@ TEST(Server, Deadlines) {
   EXPECT_EQ(server.post("/v1/completions", request(5), "x-request-timeout: soon\r\n").status, 400);
 }
 
+TEST(Server, DeadlinesHoldWhileTheEngineIsStuck) {
+  TestServer server;
+  server.executor().paused = true;
+  for (const bool stream : {false, true}) {
+    const auto begin = Clock::now();
+    const ClientResponse response = server.post("/v1/completions", request(10, stream), "x-request-timeout: 0.2\r\n");
+    EXPECT_LT(Clock::now() - begin, 3s);
+    EXPECT_TRUE(response.complete);
+    if (stream) {
+      EXPECT_NE(response.events().back().find("deadline"), std::string::npos);
+    } else {
+      EXPECT_EQ(response.status, 504);
+    }
+  }
+  EXPECT_EQ(server.engine().num_open(), 0);
+}
+
 TEST(Server, DrainLetsRequestsEnd) {
   TestServer server;
   server.executor().step_delay_us = 2000;
@@ -228,6 +245,34 @@ TEST(Server, LargePromptsDoNotHoldUpOthers) {
   client.send(TestClient::post_text("/v1/completions", dump_json(large)));
   EXPECT_EQ(client.read_response().status, 400);
   EXPECT_EQ(server.get("/health").status, 200);
+}
+
+TEST(Server, ManyLargePromptsAtOnceWaitTheirTurn) {
+  TestServer::Options options;
+  options.max_model_len = 1'000'000;
+  TestServer server(options);
+  Json large = request(1);
+  large["prompt"] = std::string(100'000, 'x');
+  const std::string text = TestClient::post_text("/v1/completions", dump_json(large));
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 0; i < 80; ++i) {
+    clients.push_back(std::make_unique<TestClient>(server.port()));
+    clients.back()->send(text);
+  }
+  for (const auto& client : clients) EXPECT_EQ(client->read_response().status, 200);
+}
+
+TEST(Server, ASmallBodyDoesNotBecomeGigabytes) {
+  TestServer::Options options;
+  options.max_model_len = 1'000'000;
+  TestServer server(options);
+  Json many = request(1);
+  many["prompt"] = std::string(100'000, 'x');
+  many["n"] = 128;
+  const ClientResponse response = server.post("/v1/completions", many);
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.json()["error"]["param"], "n");
+  EXPECT_EQ(server.engine().num_open(), 0);
 }
 
 }  // namespace
