@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 
 namespace tutti {
 namespace {
@@ -63,6 +65,67 @@ TEST(LogitsProcessor, BadWordsAreNeverCompleted) {
   EXPECT_EQ(processed(request(p, {7}, {4, 5}), {1, 1, 1, 1}), (std::vector<float>{kForbidden, kForbidden, 1.0f, 1.0f}));
   // The start of a word in the prompt does not count.
   EXPECT_EQ(processed(request(p, {4}, {5}), {1, 1, 1, 1}), (std::vector<float>{kForbidden, 1.0f, 1.0f, 1.0f}));
+}
+
+// Token by token, straight from the definitions.
+float reference_logit(int32_t token, float logit, const SamplingParams& p, const std::vector<int32_t>& prompt,
+                      const std::vector<int32_t>& output, int32_t eos) {
+  const auto has = [](const std::vector<int32_t>& list, int32_t item) { return std::find(list.begin(), list.end(), item) != list.end(); };
+  if (!p.allowed_token_ids.empty() && !has(p.allowed_token_ids, token)) logit = kForbidden;
+  for (const auto& word : p.bad_words) {
+    const size_t before = word.size() - 1;
+    const bool follows = before <= output.size() && std::equal(word.begin(), word.end() - 1, output.end() - static_cast<long>(before));
+    if (word.back() == token && follows) logit = kForbidden;
+  }
+  const bool ends = has(p.stop_token_ids, token) || token == eos;
+  if (ends && static_cast<int32_t>(output.size()) < p.min_tokens) logit = kForbidden;
+  for (const auto& [id, bias] : p.logit_bias) {
+    if (id == token) logit += bias;
+  }
+  if (has(prompt, token) || has(output, token)) {
+    const auto penalty = static_cast<float>(p.repetition_penalty);
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+  }
+  const auto count = std::count(output.begin(), output.end(), token);
+  if (count > 0) logit -= static_cast<float>(p.frequency_penalty * static_cast<double>(count) + p.presence_penalty);
+  return logit;
+}
+
+TEST(LogitsProcessor, RandomParametersGiveTheReference) {
+  constexpr int32_t kVocab = 40;
+  std::mt19937 rng(11);
+  const auto draw = [&](int n) { return static_cast<int32_t>(rng() % static_cast<unsigned>(n)); };
+  const auto tokens = [&](int most) {
+    std::vector<int32_t> list(static_cast<size_t>(draw(most + 1)));
+    for (int32_t& t : list) t = draw(kVocab);
+    return list;
+  };
+  for (int round = 0; round < 500; ++round) {
+    SamplingParams p;
+    if (draw(2)) p.repetition_penalty = 0.5 + 0.1 * draw(20);
+    if (draw(2)) p.frequency_penalty = 0.25 * (draw(17) - 8);
+    if (draw(2)) p.presence_penalty = 0.25 * (draw(17) - 8);
+    if (draw(3) == 0) p.allowed_token_ids = tokens(20);
+    if (draw(2)) p.logit_bias = {{draw(kVocab), 0.5f * static_cast<float>(draw(40) - 20)}, {draw(kVocab), 1.0f}};
+    if (draw(2)) p.bad_words = {{draw(kVocab)}, {draw(3), draw(3)}, {draw(3), draw(3), draw(kVocab)}};
+    if (draw(2)) p.min_tokens = draw(12);
+    p.stop_token_ids = tokens(3);
+    const std::vector<int32_t> prompt = tokens(15);
+    std::vector<int32_t> output = tokens(10);
+    if (draw(2)) output.insert(output.end(), {draw(3), draw(3)});
+    std::vector<float> logits(kVocab);
+    for (float& l : logits) l = 0.125f * static_cast<float>(draw(200) - 100);
+    const int32_t eos = draw(kVocab);
+    const RequestState state = request(p, prompt, output);
+    const std::vector<float> actual = processed(state, logits, {eos});
+    for (int32_t token = 0; token < kVocab; ++token) {
+      const float expected = reference_logit(token, logits[static_cast<size_t>(token)], p, prompt, output, eos);
+      EXPECT_EQ(actual[static_cast<size_t>(token)], expected) << "round " << round << ", token " << token;
+    }
+    if (!changes_logits(state)) {
+      EXPECT_EQ(actual, logits);
+    }
+  }
 }
 
 TEST(LogitsProcessor, PartsOfTheVocabularyGiveTheWhole) {
