@@ -14,6 +14,7 @@ int run_worker(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_complete(const Arguments& arguments);
 int run_chat(const Arguments& arguments);
+int run_bench(const Arguments& arguments);
 int run_status(const Arguments& arguments);
 int run_token(const Arguments& arguments);
 int run_rank(int parent_pid);

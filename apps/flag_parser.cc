@@ -8,7 +8,6 @@
 #include <iostream>
 
 #include "apps/argv.h"
-#include "apps/flag_table.h"
 #include "base/error.h"
 #include "base/nearest_name.h"
 
@@ -72,6 +71,16 @@ std::vector<std::string> with_config_file(const std::vector<std::string>& argume
   return from_file;
 }
 
+// "--x,--no-x" in the help, without CLI11's note of what --no-x stands for.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    if (const size_t brace = name.find('{'); brace != std::string::npos) name.erase(brace, name.find('}', brace) + 1 - brace);
+    return name;
+  }
+};
+
 }  // namespace
 
 int64_t parse_count(const std::string& text, const std::string& flag) {
@@ -103,6 +112,7 @@ int64_t parse_count(const std::string& text, const std::string& flag) {
 
 struct FlagParser::Impl {
   explicit Impl(const std::string& command, const std::string& summary) : app(summary, command) {
+    app.formatter(std::make_shared<HelpFormatter>());
     app.set_help_flag("--help,-h", "this text");
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.allow_extras(true);
@@ -163,8 +173,8 @@ void FlagParser::positional(const std::string& name, std::string* target, const 
   impl_->app.add_option(name, *target, help);
 }
 
-void FlagParser::table_flags() {
-  for (const FlagRule& rule : flag_rules()) {
+void FlagParser::table_flags(std::span<const FlagRule> rules) {
+  for (const FlagRule& rule : rules) {
     if (rule.state != FlagState::kWorks) impl_->table_flag(rule);
   }
 }

@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "apps/flag_table.h"
 
 namespace tutti {
 
@@ -29,8 +32,8 @@ class FlagParser {
   void list(const std::string& name, std::vector<std::string>* target, const std::string& help);
   void toggle(const std::string& name, bool* target, const std::string& help);  // --x / --no-x
   void positional(const std::string& name, std::string* target, const std::string& help);
-  // All hints and errors of the flag table.
-  void table_flags();
+  // The hints and errors of a flag table, which lives as long as the program.
+  void table_flags(std::span<const FlagRule> rules);
 
   // Parses and fills the variables. Returns the notes of accepted hints. Throws ConfigError with a suggestion for what
   // is unknown, HelpShown when --help was asked for (and printed).

@@ -2,20 +2,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <thread>
 
-#include "apps/cluster_start.h"
 #include "apps/commands.h"
-#include "apps/flag_parser.h"
-#include "apps/serve_options.h"
-#include "apps/served_model.h"
-#include "apps/signals.h"
+#include "apps/local_engine.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/queue.h"
 #include "cluster/units.h"
-#include "engine/engine_core.h"
 #include "text/detokenizer.h"
 
 namespace tutti {
@@ -63,14 +55,13 @@ void print(const std::string& text) {
 }
 
 // Prints until the request has ended.
-Answer stream_answer(Queue<TokenOutput>& outputs, const EngineRequest& request, const ServedModel& model, EngineCore& engine,
-                     Signals& signals) {
+Answer stream_answer(LocalEngine& engine, const EngineRequest& request, const ServedModel& model, Signals& signals) {
   Answer answer;
   answer.prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
   answer.begin = Clock::now();
   Detokenizer detokenizer(*model.tokenizer, request.prompt_token_ids, {});
   while (answer.reason == FinishReason::kNone) {
-    const auto output = outputs.pop(Deadline::after(std::chrono::milliseconds(100)));
+    const auto output = engine.next(Deadline::after(std::chrono::milliseconds(100)));
     if (signals.interrupted()) engine.abort(request.id);
     if (!output) continue;
     const auto now = Clock::now();
@@ -115,25 +106,15 @@ int run_generate(const Arguments& arguments) {
   Signals signals;
   log::fact("tutti", "{}", build_id());
   for (const std::string& note : options.notes) log::note("{}", note);
-  const auto environment = [](const char* name) { return std::string(std::getenv(name) == nullptr ? "" : std::getenv(name)); };
-  const LaunchPlan plan = plan_launch(options.launch, options.engine.parallel, environment);
-  if (plan.role != Role::kHead) throw ConfigError("generate runs on the head only: start `tutti worker` on the other nodes");
+  const LaunchPlan plan = plan_of_head(options, "generate");
   const ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
   const EngineRequest request = make_request(options, model);
-  const Cluster cluster = start_cluster(options, plan, model, false, [&] { return signals.interrupted(); });
-  if (cluster.executor == nullptr) return static_cast<int>(ExitCode::kOk);
-
-  Queue<TokenOutput> outputs;
-  EngineCore engine(options.engine, model.info.eos_token_ids, *cluster.executor, [&](std::vector<TokenOutput> batch) {
-    for (TokenOutput& output : batch) outputs.push(std::move(output));
-  });
-  std::thread engine_thread([&] { engine.run(); });
-  engine.add_request(request);
-  const Answer answer = stream_answer(outputs, request, model, engine, signals);
-  engine.drain();
-  engine_thread.join();
+  LocalEngine engine(options, plan, model, signals);
+  if (!engine.started()) return static_cast<int>(ExitCode::kOk);
+  engine.submit(request);
+  const Answer answer = stream_answer(engine, request, model, signals);
+  engine.finish("the answer is complete");
   summarize(answer, engine.stats(), options.engine.parallel.world_size());
-  cluster.head->stop_ranks("the answer is complete", true, std::chrono::seconds(3));
   if (answer.reason == FinishReason::kError) throw CommError(answer.error);
   return static_cast<int>(ExitCode::kOk);
 }

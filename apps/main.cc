@@ -29,8 +29,16 @@ constexpr Command kCommands[] = {
     {"generate", run_generate, "complete one prompt, without a server"},
     {"complete", run_complete, "complete one prompt through a running server"},
     {"chat", run_chat, "ask a running server, in its chat template"},
+    {"bench", run_bench, "measure a running server (bench serve) or a model (bench latency, bench throughput)"},
     {"status", run_status, "what a cluster is doing"},
     {"token", run_token, "print the cluster token of this head"},
+};
+
+// Those of vLLM that are not here, and what to do instead.
+constexpr std::pair<const char*, const char*> kElsewhere[] = {
+    {"collect-env", "`tutti --version` and the first lines of `tutti serve` say what is installed"},
+    {"run-batch", "send the requests of the file to `tutti serve`, many at once"},
+    {"launch", "`tutti serve` starts the API server and its ranks"},
 };
 
 void print_usage() {
@@ -68,6 +76,9 @@ int run(const Arguments& all) {
   for (const Command& command : kCommands) {
     if (all[0] == command.name) return command.run(rest);
     names.emplace_back(command.name);
+  }
+  for (const auto& [known, instead] : kElsewhere) {
+    if (all[0] == known) throw ConfigError("there is no `tutti " + all[0] + "`: " + instead);
   }
   const std::string near = likely_name(all[0], names);
   throw ConfigError(fmt::format("unknown command \"{}\"{}", all[0], near.empty() ? ": tutti --help lists all" : "; near: " + near));

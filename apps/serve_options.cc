@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "apps/flag_parser.h"
@@ -215,11 +216,14 @@ void settle_model(ServeOptions& o, const RawValues& raw) {
   o.log_stats = !raw.disable_log_stats;
 }
 
-void settle_server(ServeOptions& o, const RawValues& raw, const FlagParser& p) {
+void settle_server(ServeOptions& o, const RawValues& raw) {
   ServerConfig& s = o.server;
   if (s.api_keys.empty()) {
     if (const std::string key = environment("VLLM_API_KEY"); !key.empty()) s.api_keys.push_back(key);
     if (const std::string key = environment("TUTTI_API_KEY"); !key.empty()) s.api_keys.push_back(key);
+  }
+  if (std::find(s.api_keys.begin(), s.api_keys.end(), "") != s.api_keys.end()) {
+    throw ConfigError("--api-key \"\": an empty key would let everybody in; leave the flag out for a server without keys");
   }
   o.host = raw.host;
   // Without a key the API is for this machine only, unless somebody says otherwise.
@@ -232,10 +236,28 @@ void settle_server(ServeOptions& o, const RawValues& raw, const FlagParser& p) {
   s.priority_policy = o.engine.scheduler.priority_policy;
   s.version = build_id();
   if (!raw.metrics_prefix.empty()) s.metrics_prefixes = {raw.metrics_prefix};
-  if (const std::string value = environment("VLLM_ENGINE_READY_TIMEOUT_S"); !value.empty() && !p.given("--ready-timeout")) {
+  if (o.engine.served_model_names.empty()) o.engine.served_model_names = {o.engine.model};
+}
+
+// Variables that scripts for vLLM set, where a flag of the same meaning is not given.
+void read_vllm_environment(ServeOptions& o, RawValues& raw, const FlagParser& p) {
+  const auto value_of = [&](const char* name, const char* flag) { return p.given(flag) ? std::string() : environment(name); };
+  if (const auto value = value_of("VLLM_ENGINE_READY_TIMEOUT_S", "--ready-timeout"); !value.empty()) {
     o.ready_timeout_s = static_cast<double>(parse_count(value, "VLLM_ENGINE_READY_TIMEOUT_S"));
   }
-  if (o.engine.served_model_names.empty()) o.engine.served_model_names = {o.engine.model};
+  if (const auto value = value_of("VLLM_HOST_IP", "--network-interface"); !value.empty()) o.interface = value + "/32";
+  if (const auto value = value_of("VLLM_LOGGING_LEVEL", "--debug"); value == "DEBUG") raw.debug = true;
+  if (const auto value = value_of("VLLM_PP_LAYER_PARTITION", "--pipeline-layer-partition"); !value.empty()) {
+    raw.layer_partition = value;
+  }
+  if (const std::string value = environment("VLLM_HTTP_TIMEOUT_KEEP_ALIVE"); !value.empty()) {
+    const int64_t seconds = parse_count(value, "VLLM_HTTP_TIMEOUT_KEEP_ALIVE");
+    if (seconds < 1 || seconds > 86400) throw ConfigError("VLLM_HTTP_TIMEOUT_KEEP_ALIVE=" + value + ": expected 1 to 86400 seconds");
+    o.server.http.idle_timeout = std::chrono::seconds(seconds);
+  }
+  if (const std::string value = environment("VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"); value == "1") {
+    o.server.keep_alive_on_engine_failure = true;
+  }
 }
 
 // What other nodes that type the same command must agree on.
@@ -265,7 +287,7 @@ void bind_serve_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   engine_flags(p, o, raw);
   server_flags(p, o, raw);
   log_flags(p, raw);
-  p.table_flags();
+  p.table_flags(flag_rules());
 }
 
 }  // namespace
@@ -276,9 +298,10 @@ ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
   FlagParser p("tutti serve", "Serves a language model, cut over the ranks of one or more nodes, through the OpenAI API.");
   bind_serve_flags(p, o, raw);
   o.notes = p.parse(arguments);
+  read_vllm_environment(o, raw, p);
   settle_model(o, raw);
   settle_step_size(o.engine.scheduler, o.engine, p);
-  settle_server(o, raw, p);
+  settle_server(o, raw);
   note_cluster_flags(o, p);
   o.parallel_given = p.given("--tensor-parallel-size") || p.given("--pipeline-parallel-size");
   return o;
@@ -292,31 +315,42 @@ std::vector<std::string> serve_flag_names() {
   return p.known_flags();
 }
 
-ServeOptions parse_generate_options(const std::vector<std::string>& arguments) {
+ServeOptions parse_model_options(FlagParser& p, const std::vector<std::string>& arguments) {
   ServeOptions o;
   RawValues raw;
-  int64_t top_k = 0;
-  int64_t max_tokens = 128;
-  o.sampling.temperature = 0.0;
-  FlagParser p("tutti generate", "Loads a model, completes one prompt, prints the tokens as they come and where the time went.");
   model_flags(p, o, raw);
   parallel_flags(p, o, raw);
   engine_flags(p, o, raw);
   log_flags(p, raw);
-  p.value("--prompt", &o.prompt, "the text to complete");
-  p.toggle("--chat", &o.chat, "put the prompt into the model's chat template, as one message of a user");
-  p.count("--max-tokens", &max_tokens, "most tokens to generate");
-  p.value("--temperature", &o.sampling.temperature, "0 = greedy");
-  p.value("--top-p", &o.sampling.top_p, "nucleus sampling");
-  p.count("--top-k", &top_k, "0 = all");
-  p.value("--min-p", &o.sampling.min_p, "0 = off");
-  p.toggle("--ignore-eos", &o.sampling.ignore_eos, "go on after the end token");
-  p.table_flags();
+  p.table_flags(flag_rules());
   o.notes = p.parse(arguments);
   settle_model(o, raw);
   settle_step_size(o.engine.scheduler, o.engine, p);
+  return o;
+}
+
+ServeOptions parse_generate_options(const std::vector<std::string>& arguments) {
+  int64_t top_k = 0;
+  int64_t max_tokens = 128;
+  std::string prompt;
+  bool chat = false;
+  SamplingParams sampling;
+  sampling.temperature = 0.0;
+  FlagParser p("tutti generate", "Loads a model, completes one prompt, prints the tokens as they come and where the time went.");
+  p.value("--prompt", &prompt, "the text to complete");
+  p.toggle("--chat", &chat, "put the prompt into the model's chat template, as one message of a user");
+  p.count("--max-tokens", &max_tokens, "most tokens to generate");
+  p.value("--temperature", &sampling.temperature, "0 = greedy");
+  p.value("--top-p", &sampling.top_p, "nucleus sampling");
+  p.count("--top-k", &top_k, "0 = all");
+  p.value("--min-p", &sampling.min_p, "0 = off");
+  p.toggle("--ignore-eos", &sampling.ignore_eos, "go on after the end token");
+  ServeOptions o = parse_model_options(p, arguments);
   if (!p.given("--prompt")) throw ConfigError("which prompt? tutti generate MODEL --prompt \"...\"");
   if (max_tokens < 1) throw ConfigError(fmt::format("--max-tokens {}: expected at least 1", max_tokens));
+  o.prompt = prompt;
+  o.chat = chat;
+  o.sampling = sampling;
   o.sampling.max_tokens = static_cast<int32_t>(max_tokens);
   o.sampling.top_k = static_cast<int32_t>(top_k);
   o.sampling.seed = o.engine.seed;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/flag_parser.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cluster/launcher.h"
@@ -46,6 +47,8 @@ struct ServeOptions {
 
 // Throws ConfigError for what cannot be. `arguments` are those after the subcommand.
 ServeOptions parse_serve_options(const std::vector<std::string>& arguments);
+// The flags of a model and its ranks, which every command that loads one takes, besides those bound to `parser` already.
+ServeOptions parse_model_options(FlagParser& parser, const std::vector<std::string>& arguments);
 // The model's flags and --prompt, --max-tokens, --temperature ...
 ServeOptions parse_generate_options(const std::vector<std::string>& arguments);
 

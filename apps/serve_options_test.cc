@@ -77,6 +77,24 @@ TEST(FlagTable, HarmlessValuesPassInSilence) {
   }
 }
 
+// docs/compat.md has each flag under the heading of its state, with its reason.
+TEST(FlagTable, TheDocsSayTheSame) {
+  const std::string page = read_file("docs/compat.md");
+  const size_t works = page.find("## Flags that work");
+  const size_t hints = page.find("## Hints");
+  const size_t errors = page.find("## Errors");
+  const size_t end = page.find("## Variables");
+  ASSERT_TRUE(works < hints && hints < errors && errors < end && end != std::string::npos);
+  const std::string parts[] = {page.substr(works, hints - works), page.substr(hints, errors - hints), page.substr(errors, end - errors)};
+  for (const FlagRule& rule : flag_rules()) {
+    for (const FlagState state : {FlagState::kWorks, FlagState::kHint, FlagState::kError}) {
+      const bool there = parts[static_cast<int>(state)].find("`" + std::string(rule.name) + "`") != std::string::npos;
+      EXPECT_EQ(there, rule.state == state) << rule.name;
+    }
+    EXPECT_NE(page.find(rule.why), std::string::npos) << rule.name;
+  }
+}
+
 TEST(ServeOptions, TheArticlesCommandLine) {
   const ServeOptions o = parse_serve_options({"model", "-tp", "2", "-pp=2", "--max_model_len", "32k", "--max-num-seqs", "64",
                                               "--no-enable-prefix-caching", "--served-model-name", "a", "b", "--nnodes", "2",
@@ -113,6 +131,101 @@ TEST(ServeOptions, TheApiIsOpenToOthersOnlyWithAKey) {
   ::setenv("VLLM_API_KEY", "secret", 1);
   EXPECT_THAT(parse_serve_options({"m"}).server.api_keys, ElementsAre("secret"));
   ::unsetenv("VLLM_API_KEY");
+}
+
+TEST(ServeOptions, AnEmptyKeyIsNoKey) { EXPECT_THAT(error_of({"m", "--api-key", ""}), HasSubstr("--api-key")); }
+
+TEST(ServeOptions, VariablesOfScripts) {
+  const std::vector<std::pair<const char*, const char*>> variables = {
+      {"VLLM_ENGINE_READY_TIMEOUT_S", "77"}, {"VLLM_HOST_IP", "10.1.2.3"},          {"VLLM_LOGGING_LEVEL", "DEBUG"},
+      {"VLLM_PP_LAYER_PARTITION", "3,2"},    {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "5"}, {"VLLM_KEEP_ALIVE_ON_ENGINE_DEATH", "1"}};
+  for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+  const ServeOptions o = parse_serve_options({"m", "-pp", "2"});
+  const ServeOptions flags = parse_serve_options({"m", "-pp", "2", "--ready-timeout", "5", "--network-interface", "eth0",
+                                                  "--pipeline-layer-partition", "1,4"});
+  ::setenv("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "0", 1);
+  EXPECT_THAT(error_of({"m"}), HasSubstr("VLLM_HTTP_TIMEOUT_KEEP_ALIVE=0"));
+  for (const auto& [name, value] : variables) ::unsetenv(name);
+  EXPECT_EQ(o.ready_timeout_s, 77);
+  EXPECT_EQ(o.interface, "10.1.2.3/32");
+  EXPECT_TRUE(o.log.debug);
+  EXPECT_THAT(o.engine.parallel.pipeline_layer_partition, ElementsAre(3, 2));
+  EXPECT_EQ(o.server.http.idle_timeout, std::chrono::seconds(5));
+  EXPECT_TRUE(o.server.keep_alive_on_engine_failure);
+  EXPECT_EQ(flags.ready_timeout_s, 5);
+  EXPECT_EQ(flags.interface, "eth0");
+  EXPECT_THAT(flags.engine.parallel.pipeline_layer_partition, ElementsAre(1, 4));
+}
+
+// A working flag is read: its value arrives where it belongs.
+TEST(ServeOptions, EveryWorkingFlagArrives) {
+  const ServeOptions o = parse_serve_options(
+      {"m", "--host", "h", "--port", "1", "--uds", "/u", "--api-key", "k1", "k2", "--served-model-name", "n", "--root-path", "/r",
+       "--allowed-origins", R"(["http://a"])", "--allowed-methods", R"(["GET"])", "--allowed-headers", R"(["x"])", "--allow-credentials",
+       "--ssl-keyfile", "key", "--ssl-certfile", "cert", "--ssl-ca-certs", "ca", "--ssl-cert-reqs", "2", "--ssl-ciphers", "c",
+       "--enable-log-requests", "--enable-log-outputs", "--max-log-len", "9", "--enable-request-id-headers",
+       "--enable-force-include-usage", "--enable-prompt-tokens-details", "--chat-template", "{{t}}", "--default-chat-template-kwargs",
+       R"({"a": 1})", "--default-chat-template-kwargs.b", "2", "--trust-request-chat-template", "--response-role", "bot",
+       "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--return-tokens-as-token-ids", "--headless", "--shutdown-timeout", "3",
+       "--tokenizer", "t", "--dtype", "float16", "--seed", "5", "--max-model-len", "25.6k", "--max-logprobs", "-1",
+       "--generation-config", "vllm", "--override-generation-config", R"({"top_k": 3})", "--revision", "rev", "--load-format", "dummy",
+       "-tp", "3", "-pp", "2", "-n", "2", "-r", "1", "--master-addr", "a", "--master-port", "7", "--distributed-timeout-seconds", "4.5",
+       "--block-size", "32", "--gpu-memory-utilization", "0.5", "--kv-cache-memory-bytes", "1G", "--num-gpu-blocks-override", "99",
+       "--kv-cache-dtype", "float16", "--no-enable-prefix-caching", "--max-num-batched-tokens", "4k", "--max-num-seqs", "17",
+       "--no-enable-chunked-prefill", "--long-prefill-token-threshold", "100", "--scheduling-policy", "priority", "--stream-interval", "4",
+       "--disable-log-stats"});
+  const ServerConfig& s = o.server;
+  EXPECT_EQ(s.http.host, "h");
+  EXPECT_EQ(s.http.port, 1);
+  EXPECT_EQ(s.http.uds, "/u");
+  EXPECT_THAT(s.api_keys, ElementsAre("k1", "k2"));
+  EXPECT_THAT(o.engine.served_model_names, ElementsAre("n"));
+  EXPECT_EQ(s.root_path, "/r");
+  EXPECT_THAT(s.cors.allowed_origins, ElementsAre("http://a"));
+  EXPECT_THAT(s.cors.allowed_methods, ElementsAre("GET"));
+  EXPECT_THAT(s.cors.allowed_headers, ElementsAre("x"));
+  EXPECT_TRUE(s.cors.allow_credentials);
+  EXPECT_EQ(s.http.tls.key_file + s.http.tls.cert_file + s.http.tls.ca_certs + s.http.tls.ciphers, "keycertcac");
+  EXPECT_EQ(s.http.tls.cert_reqs, 2);
+  EXPECT_TRUE(s.log_requests && s.log_outputs && s.enable_request_id_headers && s.enable_force_include_usage &&
+              s.enable_prompt_tokens_details && s.trust_request_chat_template && s.enable_auto_tool_choice &&
+              s.return_tokens_as_token_ids && s.priority_policy);
+  EXPECT_EQ(s.max_log_len, 9);
+  EXPECT_EQ(o.chat_template, "{{t}}");
+  EXPECT_EQ(s.default_chat_template_kwargs, (Json{{"a", 1}, {"b", 2}}));
+  EXPECT_EQ(s.response_role, "bot");
+  EXPECT_EQ(s.tool_call_parser, "hermes");
+  EXPECT_TRUE(o.launch.headless);
+  EXPECT_EQ(o.shutdown_timeout_s, 3);
+  EXPECT_EQ(o.tokenizer, "t");
+  EXPECT_EQ(o.engine.dtype, "float16");
+  EXPECT_EQ(o.engine.seed, 5u);
+  EXPECT_EQ(o.engine.scheduler.max_model_len, 25600);
+  EXPECT_EQ(s.max_logprobs, -1);
+  EXPECT_EQ(o.generation_config, "vllm");
+  EXPECT_EQ(o.override_generation_config, (Json{{"top_k", 3}}));
+  EXPECT_EQ(o.revision, "rev");
+  EXPECT_EQ(o.engine.load_format, "dummy");
+  EXPECT_EQ(o.engine.parallel.tensor_parallel_size, 3);
+  EXPECT_EQ(o.engine.parallel.pipeline_parallel_size, 2);
+  EXPECT_EQ(o.launch.nnodes, 2);
+  EXPECT_EQ(o.launch.node_rank, 1);
+  EXPECT_EQ(o.launch.master_addr, "a");
+  EXPECT_EQ(o.launch.master_port, 7);
+  EXPECT_EQ(o.engine.collective_timeout_s, 4.5);
+  EXPECT_EQ(o.engine.cache.block_size, 32);
+  EXPECT_EQ(o.engine.cache.gpu_memory_utilization, 0.5);
+  EXPECT_EQ(o.engine.cache.kv_cache_memory_bytes, int64_t{1} << 30);
+  EXPECT_EQ(o.engine.cache.num_blocks_override, 99);
+  EXPECT_EQ(o.engine.cache.kv_cache_dtype, "float16");
+  EXPECT_FALSE(o.engine.cache.enable_prefix_caching);
+  EXPECT_EQ(o.engine.scheduler.max_num_batched_tokens, 4000);
+  EXPECT_EQ(o.engine.scheduler.max_num_seqs, 17);
+  EXPECT_FALSE(o.engine.scheduler.enable_chunked_prefill);
+  EXPECT_EQ(o.engine.scheduler.long_prefill_token_threshold, 100);
+  EXPECT_TRUE(o.engine.scheduler.priority_policy);
+  EXPECT_EQ(s.stream_interval, 4);
+  EXPECT_FALSE(o.log_stats);
 }
 
 TEST(ServeOptions, BadValuesNameTheFlag) {

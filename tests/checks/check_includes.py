@@ -19,6 +19,7 @@ BELOW = {
     "runtime": ["models", "nn", "ops", "comm", "weights", "tensor", "protocol", "config", "base"],
     "cluster": ["engine", "protocol", "comm", "config", "base"],
     "server": ["text", "engine", "protocol", "config", "base"],
+    "bench": ["text", "base"],
     "planner": ["engine", "protocol", "config", "base"],
 }
 # Some folders see only a part of another one.

@@ -1,0 +1,154 @@
+"""Flags of `serve` do what they say, in the running program: what a unit test of the command line cannot see."""
+import http.client
+import json
+import pathlib
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import unittest
+
+from api_server import MODEL, SMALL, ApiTest, missing, random_model
+from cluster_harness import BINARY, Tutti, free_ports
+
+CHAT = "/v1/chat/completions"
+TEMPLATE = "{{ greeting }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+
+
+class ManyFlags(ApiTest):
+    CONFIG = SMALL
+    FLAGS = ("--root-path", "/llm", "--enable-log-requests", "--enable-log-outputs", "--max-log-len", 7, "--response-role", "bot",
+             "--chat-template", TEMPLATE, "--default-chat-template-kwargs.greeting", "hello", "--enable-force-include-usage",
+             "--return-tokens-as-token-ids", "--override-generation-config", '{"temperature": 0, "max_new_tokens": 9}', "--max-logprobs", 3,
+             "--scheduling-policy", "priority", "--allowed-origins", '["http://a.example"]', "--kv-cache-dtype", "bfloat16", "--block-size", 32,
+             "--max-num-seqs", 3, "--max-num-batched-tokens", "0.5k", "--no-enable-prefix-caching", "--long-prefill-token-threshold", 64,
+             "--trust-request-chat-template", "--disable-log-stats", "--seed", 3)
+
+    def test_root_path(self):
+        for path in ("/llm/v1/models", "/v1/models"):
+            self.assertEqual(self.get(path)[0], 200)
+
+    def test_the_model_and_its_defaults(self):
+        body = {"model": MODEL, "prompt": "Hello", "ignore_eos": True, "max_tokens": 30}
+        first, second = (self.post("/v1/completions", body)[2] for _ in range(2))
+        self.assertEqual(first["choices"], second["choices"])  # temperature 0 unless said
+        self.assertEqual(first["usage"]["completion_tokens"], 9)
+        self.assertNotEqual(self.post("/v1/completions", body | {"temperature": 1.5, "seed": 1})[2]["choices"], first["choices"])
+
+    def test_chats(self):
+        events = self.events(CHAT, messages=[{"role": "user", "content": "x"}], max_tokens=2)
+        self.assertEqual(events[0]["choices"][0]["delta"]["role"], "bot")
+        self.assertEqual(events[-1]["usage"]["prompt_tokens"], len("hello[user]x"))  # usage without being asked for
+        other = self.chat(chat_template="{{ messages[0].content }}", max_tokens=2)
+        self.assertEqual(other["usage"]["prompt_tokens"], len("Hello"))
+        kwargs = self.chat(chat_template_kwargs={"greeting": ""}, max_tokens=2)
+        self.assertEqual(kwargs["usage"]["prompt_tokens"], len("[user]Hello"))
+
+    def test_logprobs(self):
+        tokens = self.complete(logprobs=3, max_tokens=2)["choices"][0]["logprobs"]["tokens"]
+        self.assertTrue(all(t.startswith("token_id:") for t in tokens))
+        self.assertEqual(self.post("/v1/completions", {"prompt": "x", "logprobs": 4})[0], 400)
+
+    def test_priority_and_cache(self):
+        self.assertEqual(self.complete(priority=-5, max_tokens=2)["usage"]["completion_tokens"], 2)
+        text = self.get("/metrics")[2]
+        self.assertIn('block_size="32"', text)
+        self.assertIn('cache_dtype="bfloat16"', text)
+        self.assertIn('enable_prefix_caching="False"', text)
+
+    def test_cors(self):
+        self.assertEqual(self.get("/health", Origin="http://a.example")[1]["access-control-allow-origin"], "http://a.example")
+        self.assertIsNone(self.get("/health", Origin="http://b.example")[1]["access-control-allow-origin"])
+
+    def test_request_log(self):
+        self.complete(prompt="Hello, world", max_tokens=2, request_id="seen-1")
+        log = self.server.wait_for(r"cmpl-seen-1 from 127\.0\.0\.1:\d+: 1 prompts x 1, 12 tokens in the first: (.*)")
+        self.assertEqual(log[1], '"Hello, "')
+        self.server.wait_for(r"cmpl-seen-1 \[0\]: length, 2 tokens out: ")
+
+
+class LogLines(ApiTest):
+    """Lines that people grep for."""
+    CONFIG = SMALL
+
+    def test_start_and_throughput(self):
+        self.complete(max_tokens=20)
+        for pattern in (r"GPU KV cache size: [\d,]+ tokens", r"Maximum concurrency for 1,024 tokens per request: [\d.]+x",
+                        r"Available KV cache memory: [\d.]+ GiB", r"Application startup complete"):
+            self.assertRegex(self.server.log(), pattern)
+        self.server.wait_for(r"Avg prompt throughput: [\d.]+ tokens/s, Avg generation throughput: [\d.]+ tokens/s, Running: \d+ reqs, "
+                             r"Waiting: \d+ reqs, GPU KV cache usage: [\d.]+%, Prefix cache hit rate: [\d.]+%", timeout=20)
+
+
+class Listeners(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.model = str(self.folder / "model")
+        random_model(self.model, **SMALL)
+
+    def serve(self, *flags):
+        self.port, control_port = free_ports(2)
+        server = Tutti("serve", self.model, "--load-format", "dummy", "--kv-cache-memory-bytes", "64M", "--master-port", control_port, *flags,
+                       home=self.folder / "home")
+        self.addCleanup(server.close)
+        server.wait_for("Application startup complete.")
+        return server
+
+    def end(self, server):
+        server.signal(signal.SIGTERM)
+        self.assertEqual(server.wait_exit(20), 0, server.log())
+
+    def test_unix_socket(self):
+        path = self.folder / "api.sock"
+        server = self.serve("--uds", path)
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(path))
+            sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            self.assertIn(b"200 OK", sock.recv(4096))
+        self.end(server)
+        self.assertFalse(path.exists())
+
+    def test_tls(self):
+        key, certificate = self.folder / "key.pem", self.folder / "cert.pem"
+        try:
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+                            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            missing(f"no certificate can be made: {error}")
+        port = free_ports(1)[0]
+        server = self.serve("--ssl-keyfile", key, "--ssl-certfile", certificate, "--port", port)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=ssl.create_default_context(cafile=certificate))
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 2, "ignore_eos": True}),
+                           {"Content-Type": "application/json"})
+        self.assertEqual(json.loads(connection.getresponse().read())["usage"]["completion_tokens"], 2)
+        connection.close()
+        self.end(server)
+
+    def test_config_file(self):
+        port = free_ports(1)[0]
+        file = self.folder / "serve.yaml"
+        file.write_text(f"port: {port}\nserved-model-name: [one, two]\nmax_model_len: 128\nenable-prefix-caching: false\n")
+        server = self.serve("--config", file)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/v1/models")
+        models = json.loads(connection.getresponse().read())["data"]
+        self.assertEqual([(m["id"], m["max_model_len"]) for m in models], [("one", 128), ("two", 128)])
+        connection.close()
+        self.end(server)
+
+    def test_what_cannot_be_had_ends_with_exit_code_2(self):
+        for flags, message in ((("--data-parallel-size", 2), "--data-parallel-size cannot be had"),
+                               (("--no-such-flag",), "unknown flag --no-such-flag"), (("--port", 99999), "--port 99999"),
+                               (("--enable-auto-tool-choice",), "--tool-call-parser"), (("--kv-cache-dtype", "float16"), "float32 or bfloat16"),
+                               (("--api-key", ""), "--api-key")):
+            done = subprocess.run([BINARY, "serve", self.model, "--load-format", "dummy", *map(str, flags)], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(message, done.stderr)
+            self.assertIn("Exit 2", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
