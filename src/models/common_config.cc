@@ -47,10 +47,6 @@ ModelConfig read_common_hf(const Json& json, const std::string& source) {
   if (config.hidden_act != "silu" && config.hidden_act != "swish") {
     throw ConfigError(source + ": hidden_act not supported: " + config.hidden_act + "; nearest: silu");
   }
-  if (const auto quantised = reader.object("quantization_config")) {
-    throw ConfigError(source + ": not supported: weights quantised by " + quantised->text("quant_method", "an unnamed method") +
-                      " (quantization_config); nearest: the model's bfloat16 files, or a GGUF file of it");
-  }
   if (reader.boolean("mlp_bias", false)) throw ConfigError(source + ": not supported: mlp_bias = true");
   config.dtype = reader.text("dtype", reader.text("torch_dtype", "float32"));
   config.eos_token_ids = reader.token_ids("eos_token_id");

@@ -56,9 +56,6 @@ TEST(Config, MissingAndWrongValuesNameTheKey) {
   json = llama_json();
   json["hidden_act"] = "gelu";
   EXPECT_THAT([&] { read(json); }, ThrowsMessage<ConfigError>(HasSubstr("hidden_act not supported: gelu; nearest: silu")));
-  json = llama_json();
-  json["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
-  EXPECT_THAT([&] { read(json); }, ThrowsMessage<ConfigError>(HasSubstr("not supported: weights quantised by gptq")));
 }
 
 TEST(Config, DefaultsThatOldFilesLeaveOut) {
