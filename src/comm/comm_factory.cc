@@ -14,11 +14,14 @@
 #include "comm/hierarchical_transport.h"
 #include "comm/shm_transport.h"
 #include "comm/tcp_transport.h"
+#include "comm/tcp_wire.h"
+#include "comm/ucx_wire.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::chrono::nanoseconds kSpin = std::chrono::microseconds(100);
+constexpr int kWireSpin = 10;
 
 // What a container may use at most: its quota of processor time, "max 100000" or "250000 100000".
 // Rounded down, as a rank that spins beyond its quota is stopped for the rest of the period.
@@ -104,6 +107,13 @@ std::unique_ptr<Transport> make_in_process(const CommGroup& group, Store& store,
                                         "in_process");
 }
 
+std::unique_ptr<Transport> make_wired(const CommOptions& o, const CommGroup& group,
+                                      std::unique_ptr<Wire> wire, Deadline deadline) {
+  auto transport = std::make_unique<TcpTransport>(group, std::move(wire), o.comm_dtype);
+  if (o.measure_algorithms) transport->measure(setup_call(deadline));
+  return transport;
+}
+
 std::unique_ptr<Transport> make_tcp(const CommOptions& o, const CommGroup& group, Store& store,
                                     Deadline deadline) {
   TcpOptions tcp;
@@ -113,10 +123,23 @@ std::unique_ptr<Transport> make_tcp(const CommOptions& o, const CommGroup& group
   tcp.port_max = o.port_max;
   tcp.secret = o.secret;
   tcp.streams = o.tcp_streams;
-  auto transport = std::make_unique<TcpTransport>(group, connect_mesh(group, store, tcp, deadline),
-                                                  o.comm_dtype);
-  if (o.measure_algorithms) transport->measure(setup_call(deadline));
-  return transport;
+  CommGroup polled = group;
+  // A wire is worth waiting for longer than a neighbour: a sleeping thread wakes late.
+  polled.spin = o.spin * kWireSpin;
+  auto wire = std::make_unique<TcpWire>(polled, connect_mesh(group, store, tcp, deadline));
+  return make_wired(o, group, std::move(wire), deadline);
+}
+
+std::unique_ptr<Transport> make_ucx(const CommOptions& o, const CommGroup& group, Store& store,
+                                    Deadline deadline) {
+  return make_wired(o, group, make_ucx_wire(group, store, deadline), deadline);
+}
+
+// Between nodes, as the options say.
+std::unique_ptr<Transport> make_between_nodes(const CommOptions& o, const CommGroup& group,
+                                              Store& store, Deadline deadline) {
+  return o.link == LinkKind::kUcx ? make_ucx(o, group, store, deadline)
+                                  : make_tcp(o, group, store, deadline);
 }
 
 std::unique_ptr<Transport> make_hierarchical(const CommOptions& o, const CommGroup& group,
@@ -129,9 +152,9 @@ std::unique_ptr<Transport> make_hierarchical(const CommOptions& o, const CommGro
   if (members[0] == o.rank) {
     std::vector<int> leaders;
     for (const auto& ranks : layout.members) leaders.push_back(ranks[0]);
-    parts.leaders = make_tcp(o, part_of(o, leaders, "/leaders"), store, deadline);
+    parts.leaders = make_between_nodes(o, part_of(o, leaders, "/leaders"), store, deadline);
   }
-  parts.direct = make_tcp(o, group, store, deadline);
+  parts.direct = make_between_nodes(o, group, store, deadline);
   return std::make_unique<HierarchicalTransport>(group, std::move(layout), std::move(parts));
 }
 
@@ -143,7 +166,7 @@ std::unique_ptr<Transport> make_transport(const CommOptions& o, const CommGroup&
     case TransportKind::kInProcess:
       return make_in_process(group, store, deadline);
     case TransportKind::kTcp:
-      return make_tcp(o, group, store, deadline);
+      return make_between_nodes(o, group, store, deadline);
     case TransportKind::kShm:
       if (num_nodes > 1) {
         throw ConfigError(
@@ -155,7 +178,9 @@ std::unique_ptr<Transport> make_transport(const CommOptions& o, const CommGroup&
       break;
   }
   if (num_nodes == 1) return make_shm(o, group, store, deadline);
-  if (num_nodes == static_cast<size_t>(o.size)) return make_tcp(o, group, store, deadline);
+  if (num_nodes == static_cast<size_t>(o.size)) {
+    return make_between_nodes(o, group, store, deadline);
+  }
   return make_hierarchical(o, group, store, deadline);
 }
 

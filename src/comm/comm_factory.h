@@ -17,6 +17,9 @@ namespace tutti {
 
 enum class TransportKind : uint8_t { kAuto, kInProcess, kShm, kTcp };
 
+// What carries bytes between nodes.
+enum class LinkKind : uint8_t { kTcp, kUcx };
+
 struct CommOptions {
   int rank = 0;
   int size = 1;
@@ -32,6 +35,8 @@ struct CommOptions {
               // "nodes" on one machine share; empty: all on one node
   std::vector<std::string> labels;  // by rank, for errors: "rank 3 (node2 cpu 1)"; empty: "rank 3"
   int ranks_on_node = 0;  // of the whole cluster on this node; 0: as many as of this group
+
+  LinkKind link = LinkKind::kTcp;
 
   // TCP: where this rank listens (a numeric address, or the address of `interface`) and on which
   // ports.

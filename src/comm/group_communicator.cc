@@ -80,8 +80,9 @@ void GroupCommunicator::run(const Step& step, const Body& body) {
     throw_broken();
   }
   calls_.fetch_add(1, std::memory_order_relaxed);
-  bytes_.fetch_add(static_cast<int64_t>(dtype_bytes(step.dtype, step.count)),
-                   std::memory_order_relaxed);
+  // Nothing moves in a group of one.
+  const int64_t bytes = group_.size > 1 ? static_cast<int64_t>(dtype_bytes(step.dtype, step.count)) : 0;
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
   nanoseconds_.fetch_add((Clock::now() - start).count(), std::memory_order_relaxed);
 }
 

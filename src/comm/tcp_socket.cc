@@ -116,7 +116,7 @@ Fd listen_on(const std::string& host, int port_min, int port_max, int backlog) {
       throw CommError(fmt::format("listening on {} port {}: {}", host, port, std::strerror(errno)));
     }
   }
-  throw CommError(fmt::format("no free port on {} between {} and {}: widen the range of data ports",
+  throw CommError(fmt::format("no free port on {} between {} and {}: widen the range with --data-ports",
                               host, port_min, port_max));
 }
 

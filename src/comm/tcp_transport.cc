@@ -26,10 +26,10 @@ static_assert(kWindowBytes % kSumBytes == 0);
 
 }  // namespace
 
-TcpTransport::TcpTransport(CommGroup group, std::vector<TcpPeer> peers, CommDType comm_dtype)
+TcpTransport::TcpTransport(CommGroup group, std::unique_ptr<Wire> wire, CommDType comm_dtype)
     : group_(std::move(group)),
       comm_dtype_(comm_dtype),
-      wire_(group_, std::move(peers)),
+      wire_(std::move(wire)),
       table_(kOneShotBytes),
       parts_(static_cast<size_t>(group_.size)),
       encoded_parts_(static_cast<size_t>(group_.size)) {}
@@ -47,14 +47,14 @@ void TcpTransport::measure(const Call& call) {
   };
   trial.slowest = [&](double seconds) { return slowest_of(*this, call, group_.size, seconds); };
   measure_algorithms(table_, trial, kSegmentBytes, kMeasureTime);
-  log::debug(fmt::format("group {} over tcp: {}", group_.name, table_.text()));
+  log::debug(fmt::format("group {} over {}: {}", group_.name, wire_->name(), table_.text()));
 }
 
 // Both ends cut a message of this size the same way.
 void TcpTransport::add(int peer, bool sending, void* data, size_t bytes) {
   auto* begin = static_cast<std::byte*>(data);
   const size_t streams =
-      std::clamp<size_t>(bytes / kStripeBytes, 1, static_cast<size_t>(wire_.num_streams()));
+      std::clamp<size_t>(bytes / kStripeBytes, 1, static_cast<size_t>(wire_->num_streams()));
   const size_t stripe = (bytes / streams + 63) / 64 * 64;
   for (size_t s = 0; s < streams && bytes > 0; ++s) {
     const size_t n = s + 1 == streams ? bytes : std::min(bytes, stripe);
@@ -65,7 +65,7 @@ void TcpTransport::add(int peer, bool sending, void* data, size_t bytes) {
 }
 
 void TcpTransport::exchange(const Call& call) {
-  wire_.exchange(call, transfers_);
+  wire_->exchange(call, transfers_);
   transfers_.clear();
 }
 
@@ -116,10 +116,10 @@ void TcpTransport::exchange_and_sum(const Call& call, std::byte* data, int64_t c
                           transfers_[s].bytes, 0, kWindowBytes, kWindowBytes});
   }
   std::vector<size_t> summed(streams);
-  wire_.exchange(call, transfers_, [&] {
+  wire_->exchange(call, transfers_, [&] {
     for (size_t s = 0; s < streams; ++s) {
-      const TcpTransfer& out = transfers_[s];
-      TcpTransfer& in = transfers_[streams + s];
+      const Transfer& out = transfers_[s];
+      Transfer& in = transfers_[streams + s];
       // What has not been sent must not change yet.
       const size_t moved = std::min(out.done, in.done);
       const size_t end = moved == out.bytes ? moved : moved / kSumBytes * kSumBytes;

@@ -1,4 +1,4 @@
-// Collectives over plain TCP between ranks of different hosts. Every rank has connections with
+// Collectives between ranks of different hosts, over TCP or another wire. Every rank has connections with
 // every other, so each collective is one exchange, or two: parts travel directly, and each sum is
 // made in rank order where it is needed.
 #pragma once
@@ -8,19 +8,19 @@
 
 #include "comm/algorithm_table.h"
 #include "comm/comm_codec.h"
-#include "comm/tcp_wire.h"
 #include "comm/transport.h"
+#include "comm/wire.h"
 
 namespace tutti {
 
 class TcpTransport final : public Transport {
  public:
   // `comm_dtype`: how float sums are encoded on their way.
-  TcpTransport(CommGroup group, std::vector<TcpPeer> peers, CommDType comm_dtype);
+  TcpTransport(CommGroup group, std::unique_ptr<Wire> wire, CommDType comm_dtype);
   // Fills the table of sums over three and more ranks; every rank calls it.
   void measure(const Call& call);
 
-  std::string_view name() const override { return "tcp"; }
+  std::string_view name() const override { return wire_->name(); }
   void all_reduce(const Call& call, void* data, int64_t count, DType dtype) override;
   void all_gather(const Call& call, const void* send, void* recv, size_t bytes) override;
   void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count,
@@ -32,7 +32,7 @@ class TcpTransport final : public Transport {
   void barrier(const Call& call) override;
   void finish(const Call&) override {}
   void watch(const Call&) override {}
-  void abort(const std::string& reason, int peer) override { wire_.abort(reason, peer); }
+  void abort(const std::string& reason, int peer) override { wire_->abort(reason, peer); }
 
  private:
   // Between two ranks: each sends everything, and sums what has both come and gone while the rest
@@ -66,9 +66,9 @@ class TcpTransport final : public Transport {
 
   const CommGroup group_;
   const CommDType comm_dtype_;
-  TcpWire wire_;
+  const std::unique_ptr<Wire> wire_;
   AlgorithmTable table_;
-  std::vector<TcpTransfer> transfers_;  // of the exchange being put together
+  std::vector<Transfer> transfers_;  // of the exchange being put together
   std::vector<std::byte> scratch_;
   std::vector<const void*> parts_;  // of the sum in hand, by rank
   std::vector<const CodecBlock*> encoded_parts_;

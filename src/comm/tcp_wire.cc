@@ -63,14 +63,14 @@ TcpWire::TcpWire(const CommGroup& group, std::vector<TcpPeer> peers)
 
 TcpWire::~TcpWire() { send_control(kGoodbye, "", -1); }
 
-void TcpWire::exchange(const Call& call, std::span<TcpTransfer> transfers,
+void TcpWire::exchange(const Call& call, std::span<Transfer> transfers,
                        const std::function<void()>& on_progress) {
   auto spin_end = Clock::now() + group_.spin;
   for (;;) {
     const size_t moved = pass(call, transfers);
     if (moved > 0 && on_progress) on_progress();
     if (std::all_of(transfers.begin(), transfers.end(),
-                    [](const TcpTransfer& t) { return t.left() == 0; }))
+                    [](const Transfer& t) { return t.left() == 0; }))
       return;
     throw_if_aborted();
     const auto now = Clock::now();
@@ -89,9 +89,9 @@ void TcpWire::exchange(const Call& call, std::span<TcpTransfer> transfers,
   }
 }
 
-size_t TcpWire::pass(const Call& call, std::span<TcpTransfer> transfers) {
+size_t TcpWire::pass(const Call& call, std::span<Transfer> transfers) {
   size_t moved = 0;
-  for (TcpTransfer& t : transfers) {
+  for (Transfer& t : transfers) {
     if (t.movable() == 0) continue;
     const int fd = peers_[static_cast<size_t>(t.peer)].streams[static_cast<size_t>(t.stream)].get();
     const size_t bytes = std::min(t.movable(), kPassBytes);
@@ -108,14 +108,14 @@ size_t TcpWire::pass(const Call& call, std::span<TcpTransfer> transfers) {
   return moved;
 }
 
-void TcpWire::sleep(const Call& call, std::span<const TcpTransfer> transfers) {
+void TcpWire::sleep(const Call& call, std::span<const Transfer> transfers) {
   entries_.clear();
   entries_.push_back({wake_.get(), POLLIN, 0});
   for (size_t r = 0; r < peers_.size(); ++r) {
     if (control_[r].open) entries_.push_back({peers_[r].control.get(), POLLIN, 0});
   }
   const size_t num_control = entries_.size();
-  for (const TcpTransfer& t : transfers) {
+  for (const Transfer& t : transfers) {
     if (t.movable() == 0) continue;
     const int fd = peers_[static_cast<size_t>(t.peer)].streams[static_cast<size_t>(t.stream)].get();
     entries_.push_back({fd, static_cast<short>(t.sending ? POLLOUT : POLLIN), 0});
@@ -212,26 +212,26 @@ void TcpWire::throw_lost(const Call& call, int peer, int error) {
       peer);
 }
 
-const TcpTransfer& TcpWire::first_unfinished(std::span<const TcpTransfer> transfers) {
-  const TcpTransfer* first = nullptr;
-  for (const TcpTransfer& t : transfers) {
+const Transfer& TcpWire::first_unfinished(std::span<const Transfer> transfers) {
+  const Transfer* first = nullptr;
+  for (const Transfer& t : transfers) {
     if (t.left() > 0 && (first == nullptr || (first->sending && !t.sending))) first = &t;
   }
   CHECK(first != nullptr);
   return *first;
 }
 
-void TcpWire::announce_wait(const Call& call, std::span<const TcpTransfer> transfers) {
+void TcpWire::announce_wait(const Call& call, std::span<const Transfer> transfers) {
   announced_ = call.number;
   send_control(kWaiting, describe(call), culprit(call, transfers));
 }
 
-int TcpWire::culprit(const Call& call, std::span<const TcpTransfer> transfers) const {
+int TcpWire::culprit(const Call& call, std::span<const Transfer> transfers) const {
   const auto waits_for = [&](int rank) {
     const ControlState& state = control_[static_cast<size_t>(rank)];
     return state.said >= call.start ? state.waits_for : -1;
   };
-  for (const TcpTransfer& t : transfers) {
+  for (const Transfer& t : transfers) {
     if (t.left() > 0 && !t.sending && waits_for(t.peer) < 0) return t.peer;
   }
   int rank = first_unfinished(transfers).peer;
@@ -243,11 +243,11 @@ int TcpWire::culprit(const Call& call, std::span<const TcpTransfer> transfers) c
   return rank;
 }
 
-void TcpWire::throw_late(const Call& call, std::span<const TcpTransfer> transfers) {
+void TcpWire::throw_late(const Call& call, std::span<const Transfer> transfers) {
   const int rank = culprit(call, transfers);
   const auto of_rank =
       std::find_if(transfers.begin(), transfers.end(),
-                   [rank](const TcpTransfer& t) { return t.peer == rank && t.left() > 0; });
+                   [rank](const Transfer& t) { return t.peer == rank && t.left() > 0; });
   std::string progress = "others wait for it";
   bool moved = false;
   if (of_rank != transfers.end()) {

@@ -1,5 +1,4 @@
-// Moves bytes over the connections of a mesh: any number of sends and receives at once, polled for
-// a short while and then slept on, until all are done, the deadline passes or a peer is lost. It
+// The wire over TCP: the connections of a mesh are polled for a short while and then slept on. It
 // also tells a lost peer from a late one and a stopped process from a cut link, and passes the
 // reason of an abort to the other ranks.
 //
@@ -8,74 +7,53 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <functional>
-#include <limits>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "comm/tcp_mesh.h"
-#include "comm/transport.h"
+#include "comm/wire.h"
 
 namespace tutti {
 
-// One direction of one stream. A receive may go round in a window of memory that the caller empties
-// while the rest is on its way: it stops at `limit`, which on_progress moves on.
-struct TcpTransfer {
-  int peer;
-  int stream;
-  bool sending;
-  std::byte* data;  // not written when sending
-  size_t bytes;
-  size_t done = 0;
-  size_t window = kNone;  // bytes that `data` holds
-  size_t limit = kNone;   // bytes that may be done by now
-
-  static constexpr size_t kNone = std::numeric_limits<size_t>::max();
-  size_t left() const { return bytes - done; }
-  // What may move next in one piece.
-  size_t movable() const { return std::min({left(), limit - done, window - done % window}); }
-};
-
-class TcpWire {
+class TcpWire final : public Wire {
  public:
   TcpWire(const CommGroup& group, std::vector<TcpPeer> peers);
-  ~TcpWire();  // says goodbye, so that peers can tell leaving from dying
+  ~TcpWire() override;  // says goodbye, so that peers can tell leaving from dying
   TcpWire(const TcpWire&) = delete;
   TcpWire& operator=(const TcpWire&) = delete;
 
-  int num_streams() const { return num_streams_; }
-  // Runs all transfers to their end. `on_progress`, if any, is called after each pass in which
-  // bytes moved.
-  void exchange(const Call& call, std::span<TcpTransfer> transfers,
-                const std::function<void()>& on_progress = {});
-  void abort(const std::string& reason, int peer);
+  std::string_view name() const override { return "tcp"; }
+  int num_streams() const override { return num_streams_; }
+  void exchange(const Call& call, std::span<Transfer> transfers,
+                const std::function<void()>& on_progress = {}) override;
+  void abort(const std::string& reason, int peer) override;
 
  private:
   struct ControlState;
 
   // Moves what can be moved now; the number of bytes.
-  size_t pass(const Call& call, std::span<TcpTransfer> transfers);
-  void sleep(const Call& call, std::span<const TcpTransfer> transfers);
+  size_t pass(const Call& call, std::span<Transfer> transfers);
+  void sleep(const Call& call, std::span<const Transfer> transfers);
   // Reads what the control connections brought; throws on an abort or a lost peer.
   void read_control(const Call& call);
   void read_control_of(const Call& call, int peer);
   [[noreturn]] void throw_lost(const Call& call, int peer, int error);
-  [[noreturn]] void throw_late(const Call& call, std::span<const TcpTransfer> transfers);
+  [[noreturn]] void throw_late(const Call& call, std::span<const Transfer> transfers);
   // The transfer that holds the call up, a receive before a send.
-  static const TcpTransfer& first_unfinished(std::span<const TcpTransfer> transfers);
+  static const Transfer& first_unfinished(std::span<const Transfer> transfers);
   // Who really holds it up: a rank that itself waits for another said so at half of its time.
-  int culprit(const Call& call, std::span<const TcpTransfer> transfers) const;
-  void announce_wait(const Call& call, std::span<const TcpTransfer> transfers);
+  int culprit(const Call& call, std::span<const Transfer> transfers) const;
+  void announce_wait(const Call& call, std::span<const Transfer> transfers);
   void throw_if_aborted();
   void send_control(uint32_t kind, const std::string& text, int peer);
   std::string where(const Call& call, int peer) const;
 
-  const CommGroup& group_;
+  const CommGroup group_;
   std::vector<TcpPeer> peers_;
   std::vector<ControlState> control_;
   int num_streams_ = 1;

@@ -5,6 +5,7 @@
 
 #include "collectives.h"
 #include "comm/comm_testing.h"
+#include "comm/ucx_wire.h"
 #include "rank_processes.h"
 
 namespace tutti {
@@ -21,12 +22,14 @@ struct Way {
   TransportKind kind;
   bool several_nodes;
   int streams;
+  LinkKind link = LinkKind::kTcp;
 };
 
 CommOptions options_of(const Way& way, int size) {
   CommOptions options;
   options.transport = way.kind;
   options.tcp_streams = way.streams;
+  options.link = way.link;
   options.secret = "conformance";
   options.timeout = std::chrono::seconds(30);
   for (int r = 0; r < size; ++r)
@@ -36,6 +39,7 @@ CommOptions options_of(const Way& way, int size) {
 
 // Runs the body on every rank and requires that all return the same.
 void run(const Way& way, int size, const std::function<std::string(Communicator&)>& body) {
+  if (way.link == LinkKind::kUcx && !has_ucx()) GTEST_SKIP() << "built without UCX's headers (libucx-dev)";
   std::vector<std::string> reports(static_cast<size_t>(size));
   std::vector<std::string> errors(static_cast<size_t>(size));
   if (way.kind == TransportKind::kInProcess) {
@@ -111,11 +115,53 @@ TEST_P(ConformanceHuge, Sums) {
   });
 }
 
+// The other collectives with as much: every byte has a value of its own place.
+TEST_P(ConformanceHuge, Moves) {
+  const size_t bytes = (size() == 2 ? size_t{32} : size_t{8}) << 20;  // of one piece
+  run(way(), size(), [=](Communicator& comm) {
+    const auto ranks = static_cast<size_t>(comm.size());
+    const auto me = static_cast<size_t>(comm.rank());
+    const auto value = [](size_t from, size_t to, size_t i) {
+      return static_cast<uint8_t>(i * 31 + (i >> 8) * 7 + from * 5 + to * 3);
+    };
+    std::vector<uint8_t> out(bytes * ranks), in(bytes * ranks);
+    const auto expect = [&](const char* what, const auto& expected) {
+      for (size_t i = 0; i < in.size(); ++i) {
+        if (in[i] != expected(i / bytes, i % bytes)) throw std::runtime_error(fmt::format("{}: byte {}", what, i));
+      }
+    };
+    for (size_t i = 0; i < out.size(); ++i) out[i] = value(me, i / bytes, i % bytes);
+    comm.all_to_all(out.data(), in.data(), bytes);
+    expect("all-to-all", [&](size_t piece, size_t i) { return value(piece, me, i); });
+    const size_t root = ranks - 1;
+    for (size_t i = 0; i < in.size(); ++i) in[i] = me == root ? value(root, i / bytes, i % bytes) : uint8_t{0};
+    comm.broadcast(in.data(), in.size(), static_cast<int>(root));
+    expect("broadcast", [&](size_t piece, size_t i) { return value(root, piece, i); });
+    const int next = static_cast<int>((me + 1) % ranks);
+    const int previous = static_cast<int>((me + ranks - 1) % ranks);
+    if (me != 0) comm.recv(in.data(), in.size(), previous);
+    comm.send(out.data(), out.size(), next);
+    if (me == 0) comm.recv(in.data(), in.size(), previous);
+    expect("recv", [&](size_t piece, size_t i) { return value(static_cast<size_t>(previous), piece, i); });
+
+    const auto count = static_cast<int64_t>(bytes / sizeof(int64_t));
+    std::vector<int64_t> parts(static_cast<size_t>(count) * ranks), sum(static_cast<size_t>(count));
+    for (size_t i = 0; i < parts.size(); ++i) parts[i] = static_cast<int64_t>(i * (me + 1));
+    comm.reduce_scatter(parts.data(), sum.data(), count, DType::kI64);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      const size_t place = me * static_cast<size_t>(count) + i;
+      if (sum[i] != static_cast<int64_t>(place * ranks * (ranks + 1) / 2)) throw std::runtime_error(fmt::format("reduce-scatter: {}", i));
+    }
+    return std::string("all moved");
+  });
+}
+
 const Way kWays[] = {{"in_process", TransportKind::kInProcess, false, 1},
                      {"shm", TransportKind::kShm, false, 1},
                      {"tcp", TransportKind::kTcp, false, 1},
                      {"tcp_streams", TransportKind::kTcp, false, 3},
-                     {"hierarchical", TransportKind::kAuto, true, 1}};
+                     {"hierarchical", TransportKind::kAuto, true, 1},
+                     {"ucx", TransportKind::kTcp, false, 1, LinkKind::kUcx}};
 
 std::string name_of(const testing::TestParamInfo<std::tuple<Way, int>>& info) {
   return fmt::format("{}_{}", std::get<0>(info.param).name, std::get<1>(info.param));

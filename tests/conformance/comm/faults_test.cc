@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "comm/ucx_wire.h"
 #include "rank_processes.h"
 
 namespace tutti {
@@ -27,16 +28,22 @@ struct Way {
   const char* name;
   TransportKind kind;
   std::vector<std::string> nodes;
+  LinkKind link = LinkKind::kTcp;
 };
 
 class Faults : public testing::TestWithParam<Way> {
  protected:
+  void SetUp() override {
+    if (GetParam().link == LinkKind::kUcx && !has_ucx()) GTEST_SKIP() << "built without UCX's headers (libucx-dev)";
+  }
+
   static constexpr int kSize = 3;
 
   CommOptions options(milliseconds timeout) const {
     CommOptions options;
     options.transport = GetParam().kind;
     options.nodes = GetParam().nodes;
+    options.link = GetParam().link;
     options.labels = {"rank 0 (node1 cpu 0)", "rank 1 (node1 cpu 1)", "rank 2 (node2 cpu 0)"};
     options.timeout = timeout;
     options.secret = "faults";
@@ -164,9 +171,10 @@ TEST_P(FaultsOfOneTransport, ThirdRankDiesDuringAMessage) {
 const Way kShm{"shm", TransportKind::kShm, {}};
 const Way kTcp{"tcp", TransportKind::kTcp, {}};
 const Way kHierarchical{"hierarchical", TransportKind::kAuto, {"node1", "node1", "node2"}};
+const Way kUcx{"ucx", TransportKind::kTcp, {}, LinkKind::kUcx};
 std::string name_of(const testing::TestParamInfo<Way>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Faults, testing::Values(kShm, kTcp, kHierarchical), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, Faults, testing::Values(kShm, kTcp, kHierarchical, kUcx), name_of);
 INSTANTIATE_TEST_SUITE_P(Ways, FaultsOfOneTransport, testing::Values(kShm, kTcp), name_of);
 
 // --------------------------------------------------------------------------------------------- TCP
