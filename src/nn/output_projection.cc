@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/reduce.h"
 #include "nn/forward_step.h"
 #include "ops/ops.h"
 
@@ -15,10 +16,30 @@ int64_t widest(const std::vector<Range>& ranges) {
   return most;
 }
 
-// Copies rows of floats between tensors of the same shape, either of which may be a slice.
-void copy_rows(const Tensor& from, const Tensor& to) {
-  const auto bytes = static_cast<size_t>(from.size(1)) * sizeof(float);
-  for (int64_t r = 0; r < from.size(0); ++r) std::memcpy(to.row<float>(r), from.row<float>(r), bytes);
+constexpr int64_t kRowsAtOnce = 16;  // of one thread
+constexpr float kLargestHalf = 65504.0f;
+
+void copy_row(const Tensor& from, const Tensor& to, int64_t r) {
+  const int64_t n = from.size(1);
+  if (to.dtype() == from.dtype()) {
+    std::memcpy(to.row<std::byte>(r), from.row<std::byte>(r), dtype_bytes(from.dtype(), n));
+  } else if (from.dtype() == DType::kF16) {
+    to_float(to.row<float>(r), from.row<uint16_t>(r), n, DType::kF16);
+  } else {
+    float* row = from.row<float>(r);
+    for (int64_t i = 0; i < n; ++i) row[i] = std::clamp(row[i], -kLargestHalf, kLargestHalf);
+    from_float(to.row<uint16_t>(r), row, n, DType::kF16);
+  }
+}
+
+// Copies rows between tensors of the same shape, either of which may be a slice. From F32 to F16 numbers beyond the
+// largest half become that, in `from` too.
+void copy_rows(const Context& ctx, const Tensor& from, const Tensor& to) {
+  const auto copy = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) copy_row(from, to, r);
+  };
+  if (ctx.pool == nullptr || from.size(0) <= kRowsAtOnce) return copy(0, from.size(0));
+  ctx.pool->parallel_for(from.size(0), kRowsAtOnce, copy);
 }
 
 // Room for one equal piece of every rank: a rank's own rows first, then what it has less than the widest rank.
@@ -52,6 +73,11 @@ GatheredProjection::GatheredProjection(const BuildContext& build, const std::str
 
 void GatheredProjection::forward(const Context& ctx, const Tensor& x, const Tensor& out) const {
   const ArenaScope scratch(ctx);
+  if (tp_.size() == 1) {
+    linear_.forward(ctx, x, out);
+    round_outputs(ctx, out);
+    return;
+  }
   const Tensor part = ctx.arena->allocate({x.size(0), outputs_[static_cast<size_t>(tp_.rank())].count}, DType::kF32);
   {
     const ArenaScope inputs(ctx);
@@ -60,6 +86,19 @@ void GatheredProjection::forward(const Context& ctx, const Tensor& x, const Tens
     linear_.forward(ctx, whole, part);
   }
   gather_outputs(ctx, part, out);
+}
+
+DType GatheredProjection::output_dtype(const Context& ctx) const {
+  return ctx.device.is_cpu() && is_quantized(linear_.weight().segments[0].dtype) ? DType::kF16 : DType::kF32;
+}
+
+// What a gathering does to the numbers.
+void GatheredProjection::round_outputs(const Context& ctx, const Tensor& out) const {
+  if (output_dtype(ctx) == DType::kF32) return;
+  const ArenaScope scratch(ctx);
+  const Tensor halves = ctx.arena->allocate({out.size(0), out.size(1)}, DType::kF16);
+  copy_rows(ctx, out, halves);
+  copy_rows(ctx, halves, out);
 }
 
 void GatheredProjection::gather_inputs(const Context& ctx, const Tensor& x, const Tensor& whole) const {
@@ -73,7 +112,7 @@ void GatheredProjection::gather_inputs(const Context& ctx, const Tensor& x, cons
   if (codes) {
     ops::encode_activations(ctx, x, pieces.own(rows, row_bytes(x.size(1)), DType::kU8));
   } else {
-    copy_rows(x, pieces.own(rows, x.size(1), DType::kF32));
+    copy_rows(ctx, x, pieces.own(rows, x.size(1), DType::kF32));
   }
   pieces.gather(tp_);
   for (int r = 0; r < tp_.size(); ++r) {
@@ -82,26 +121,27 @@ void GatheredProjection::gather_inputs(const Context& ctx, const Tensor& x, cons
     if (codes) {
       ops::decode_activations(ctx, pieces.of(r, rows, row_bytes(range.count), DType::kU8), target);
     } else {
-      copy_rows(pieces.of(r, rows, range.count, DType::kF32), target);
+      copy_rows(ctx, pieces.of(r, rows, range.count, DType::kF32), target);
     }
   }
 }
 
 void GatheredProjection::gather_outputs(const Context& ctx, const Tensor& part, const Tensor& out) const {
   const int64_t rows = part.size(0);
-  const Pieces pieces(ctx, tp_.size(), rows * widest(outputs_) * static_cast<int64_t>(sizeof(float)));
-  copy_rows(part, pieces.own(rows, part.size(1), DType::kF32));
+  const DType dtype = output_dtype(ctx);
+  const Pieces pieces(ctx, tp_.size(), static_cast<int64_t>(dtype_bytes(dtype, rows * widest(outputs_))));
+  copy_rows(ctx, part, pieces.own(rows, part.size(1), dtype));
   pieces.gather(tp_);
   for (int r = 0; r < tp_.size(); ++r) {
     const Range& range = outputs_[static_cast<size_t>(r)];
-    copy_rows(pieces.of(r, rows, range.count, DType::kF32), out.slice(1, range.begin, range.count));
+    copy_rows(ctx, pieces.of(r, rows, range.count, dtype), out.slice(1, range.begin, range.count));
   }
 }
 
 std::unique_ptr<OutputProjection> make_output_projection(const BuildContext& build, const std::string& name,
                                                          int64_t in_features, int64_t out_features,
                                                          const std::vector<Range>& inputs, bool bias) {
-  if (build.cut.size == 1 || build.cut.output == OutputCut::kColumns) {
+  if (build.cut.output == OutputCut::kColumns) {
     return std::make_unique<PartialSumProjection>(build, name, in_features, out_features,
                                                   inputs[static_cast<size_t>(build.cut.rank)], bias);
   }

@@ -36,8 +36,9 @@ class PartialSumProjection final : public OutputProjection {
 };
 
 // Cut by output features: the inputs are gathered first, as int8 codes where the weight is quantised, and the outputs
-// afterwards. Every output is one chain of additions over all inputs, so that every group size gives the same bits; and
-// fewer bytes cross than in an all-reduce of float32 sums.
+// afterwards, as halves in that case. Every output is one chain of additions over all inputs, so that every group size
+// gives the same bits; and fewer bytes cross than in an all-reduce of float32 sums. A group of one exchanges nothing and
+// rounds its outputs the same way.
 class GatheredProjection final : public OutputProjection {
  public:
   // `inputs`: the part of in_features that each rank of the group brings.
@@ -48,6 +49,8 @@ class GatheredProjection final : public OutputProjection {
 
  private:
   void gather_inputs(const Context& ctx, const Tensor& x, const Tensor& whole) const;
+  void round_outputs(const Context& ctx, const Tensor& out) const;
+  DType output_dtype(const Context& ctx) const;
   void gather_outputs(const Context& ctx, const Tensor& part, const Tensor& out) const;
 
   Communicator& tp_;
@@ -57,7 +60,7 @@ class GatheredProjection final : public OutputProjection {
   ColumnParallelLinear linear_;
 };
 
-// As the partition says. A group of one needs no exchange: both kinds give the same bits then.
+// As the partition says.
 std::unique_ptr<OutputProjection> make_output_projection(const BuildContext& build, const std::string& name,
                                                          int64_t in_features, int64_t out_features,
                                                          const std::vector<Range>& inputs, bool bias);

@@ -35,8 +35,8 @@ size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& schedu
   const int64_t tokens = std::max(scheduler.max_num_batched_tokens, scheduler.max_num_seqs);
   const int64_t heads = (cut.heads.count + 2 * cut.kv_heads.count) * config.head_dim;
   const int64_t widest = std::max({heads + cut.heads.count * config.head_dim, cut.ffn.count, config.hidden_size});
-  // The stream, a block's output, the normed stream and their kept rows; a block's inside; its quantised copy.
-  int64_t elements = tokens * (6 * config.hidden_size + 2 * widest + std::max(config.hidden_size, cut.ffn.count));
+  // The stream, a block's output, the normed stream and their kept rows; rounded outputs; a block's inside; its quantised copy.
+  int64_t elements = tokens * (6 * config.hidden_size + config.hidden_size / 2 + 2 * widest + std::max(config.hidden_size, cut.ffn.count));
   if (tp_size > 1) {
     // What a projection gathers: everybody's inputs, as sent and as used, and everybody's outputs.
     const int64_t inputs = std::max<int64_t>(config.intermediate_size, int64_t{config.num_heads} * config.head_dim);
@@ -60,7 +60,9 @@ KVCacheShape kv_cache_shape(const DecoderModel& model, const CacheConfig& cache,
           kv_cache_dtype(cache.kv_cache_dtype, activations)};
 }
 
-OutputCut output_cut(const EngineConfig& engine) { return engine.device == "cpu" ? OutputCut::kRows : OutputCut::kColumns; }
+OutputCut output_cut(const EngineConfig& engine) {
+  return engine.device == "cpu" && engine.comm.dtype == "auto" ? OutputCut::kRows : OutputCut::kColumns;
+}
 
 std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineConfig& engine) {
   const ModelConfig& config = source.config;
