@@ -1,7 +1,10 @@
 #include "runtime/worker.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -73,6 +76,12 @@ constexpr int64_t kGpuSlackBytes = int64_t{256} << 20;
 // Steps of this many rows, twice as many and so on are rehearsed up to the full budget.
 constexpr int64_t kFewestPromptRows = 512;
 
+// Weights that one token meets in all stages.
+double weights_of_token(const ModelConfig& config) {
+  const StageCosts costs = stage_costs(config);
+  return config.num_layers * costs.layer + costs.embedding + costs.head;
+}
+
 float microseconds(Clock::duration duration) { return std::chrono::duration<float, std::micro>(duration).count(); }
 
 }  // namespace
@@ -104,6 +113,7 @@ void Worker::load(const LoadProgress& progress, std::unique_ptr<ModelSource> sou
   const cuda::Holder holder("activations");
   arena_ = std::make_unique<Arena>(activation_bytes(*model_, engine_.scheduler, groups_.tp->size(), ctx_.activations), ctx_.device);
   ctx_.arena = arena_.get();
+  clock_ = std::make_unique<StepClock>(weights_of_token(source_->config), engine_.collective_timeout_s);
   if (ctx_.device.is_cpu()) {
     make_cache(kDefaultCpuCacheBytes);
     runner_ = make_runner();
@@ -220,18 +230,20 @@ int64_t Worker::agree_on_minimum(int64_t value) {
   return value;
 }
 
-CommStats Worker::comm_stats() const {
-  CommStats sum;
+Worker::GroupStats Worker::comm_stats() const {
+  GroupStats sums;
+  const auto add = [](CommStats& sum, const Communicator* group) {
+    if (group == nullptr) return;
+    const CommStats stats = group->stats();
+    sum.calls += stats.calls;
+    sum.bytes += stats.bytes;
+    sum.seconds += stats.seconds;
+  };
   for (const ParallelGroups* groups : {&groups_, &device_groups_}) {
-    for (const Communicator* group : {groups->tp.get(), groups->pp.get()}) {
-      if (group == nullptr) continue;
-      const CommStats stats = group->stats();
-      sum.calls += stats.calls;
-      sum.bytes += stats.bytes;
-      sum.seconds += stats.seconds;
-    }
+    add(sums.tp, groups->tp.get());
+    add(sums.pp, groups->pp.get());
   }
-  return sum;
+  return sums;
 }
 
 ModelRunnerOutput Worker::execute(const SchedulerOutput& step) {
@@ -239,10 +251,21 @@ ModelRunnerOutput Worker::execute(const SchedulerOutput& step) {
   return finish();
 }
 
+// Ranks wait for each other as long as such a step may take, not longer. In a pipeline another stage may still be busy
+// with the steps before it.
 void Worker::start(const SchedulerOutput& step) {
-  begun_.push_back({step.step, Clock::now(), comm_stats()});
-  runner_->start(step);
-  watch_groups();
+  recent_rows_.push_back(step.num_tokens());
+  if (recent_rows_.size() > static_cast<size_t>(groups_.pp->size())) recent_rows_.pop_front();
+  const int64_t rows = std::accumulate(recent_rows_.begin(), recent_rows_.end(), int64_t{0});
+  const auto timeout = clock_->timeout(rows);
+  for (Communicator* group : {groups_.tp.get(), groups_.pp.get(), device_groups_.tp.get(), device_groups_.pp.get()}) {
+    if (group != nullptr) group->set_timeout(timeout);
+  }
+  begun_.push_back({step.step, rows, Clock::now(), comm_stats()});
+  in_step(begun_.back(), [&] {
+    runner_->start(step);
+    watch_groups();
+  });
 }
 
 // Work on a GPU is queued: a rank that does not come is found by the watch, and its error comes out of the next one.
@@ -252,21 +275,38 @@ void Worker::watch_groups() {
   }
 }
 
+// What is said about another rank says in which step it happened.
+template <typename Body>
+void Worker::in_step(const Begun& begun, const Body& body) {
+  try {
+    body();
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("step {} ({} rows, expected {}): {}", begun.step, begun.rows, clock_->describe(begun.rows), error.what()),
+                    error.peer());
+  }
+}
+
 ModelRunnerOutput Worker::finish() {
   const Begun begun = begun_.front();
   begun_.pop_front();
   ModelRunnerOutput output;
   output.step = begun.step;
-  output.sampled = runner_->finish();
-  watch_groups();  // what a broken call left behind is no answer
+  in_step(begun, [&] {
+    output.sampled = runner_->finish();
+    watch_groups();  // what a broken call left behind is no answer
+  });
   const auto now = Clock::now();
-  const CommStats after = comm_stats();
+  const auto duration = now - std::max(begun.at, finished_);
+  clock_->record(begun.rows, duration);
+  const GroupStats after = comm_stats();
   StepTiming timing;
   timing.rank = rank_;
-  timing.total_us = microseconds(now - std::max(begun.at, finished_));
-  timing.comm_us = static_cast<float>((after.seconds - begun.comm.seconds) * 1e6);
+  timing.total_us = microseconds(duration);
+  timing.pp_comm_us = static_cast<float>((after.pp.seconds - begun.comm.pp.seconds) * 1e6);
+  timing.comm_us = static_cast<float>((after.tp.seconds - begun.comm.tp.seconds) * 1e6) + timing.pp_comm_us;
   timing.compute_us = std::max(0.0f, timing.total_us - timing.comm_us);
-  timing.comm_bytes = after.bytes - begun.comm.bytes;
+  timing.pp_comm_bytes = after.pp.bytes - begun.comm.pp.bytes;
+  timing.comm_bytes = after.tp.bytes - begun.comm.tp.bytes + timing.pp_comm_bytes;
   output.timings.push_back(timing);
   finished_ = now;
   return output;

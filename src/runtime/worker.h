@@ -19,6 +19,7 @@
 #include "runtime/kv_cache.h"
 #include "runtime/model_runner.h"
 #include "runtime/model_source.h"
+#include "runtime/step_clock.h"
 #include "runtime/weight_loader.h"
 
 namespace tutti {
@@ -85,7 +86,19 @@ class Worker {
   RunnerParts parts() const;
   const ParallelGroups& tensor_groups() const;
   int ranks_on_gpu() const;
-  CommStats comm_stats() const;
+  struct GroupStats {
+    CommStats tp;
+    CommStats pp;
+  };
+  struct Begun {
+    int64_t step;
+    int64_t rows;  // of all steps that may be in flight
+    Clock::time_point at;
+    GroupStats comm;
+  };
+  GroupStats comm_stats() const;
+  template <typename Body>
+  void in_step(const Begun& begun, const Body& body);
   void watch_groups();
   int64_t agree_on_minimum(int64_t value);
 
@@ -104,15 +117,12 @@ class Worker {
   std::unique_ptr<DecoderModel> model_;
   std::unique_ptr<KVCache> cache_;
   std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<StepClock> clock_;
   std::vector<Range> vocab_;  // of each tensor-parallel rank
   int64_t graph_bytes_ = 0;
 
-  struct Begun {
-    int64_t step;
-    Clock::time_point at;
-    CommStats comm;
-  };
   std::deque<Begun> begun_;
+  std::deque<int64_t> recent_rows_;
   Clock::time_point finished_{};  // the step before
 };
 
