@@ -33,6 +33,7 @@ RankFrame get(const control::RankFrame& in) {
 void put(const NodeHello& hello, control::Hello* out) {
   out->set_name(hello.name);
   out->set_address(hello.address);
+  out->set_machine(hello.machine);
   out->set_node_rank(hello.node_rank);
   out->set_first_rank(hello.first_rank);
   out->set_num_ranks(hello.num_ranks);
@@ -47,6 +48,7 @@ NodeHello get(const control::Hello& in) {
   NodeHello hello;
   hello.name = in.name();
   hello.address = in.address();
+  hello.machine = in.machine();
   hello.node_rank = in.node_rank();
   hello.first_rank = in.first_rank();
   hello.num_ranks = in.num_ranks();

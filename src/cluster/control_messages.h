@@ -25,6 +25,7 @@ struct RankFrame {
 struct NodeHello {
   std::string name;
   std::string address;
+  std::string machine;  // what reaches itself through 127.0.0.1: tells two nodes with one address apart
   int node_rank = -1;   // --node-rank, -1 = any
   int first_rank = -1;  // RANK of the environment, -1 = any
   int num_ranks = 0;    // 0 = as many as the head gives

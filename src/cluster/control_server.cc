@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cluster/control_codec.h"
 #include "cluster/grpc_options.h"
 #include "control.grpc.pb.h"
@@ -63,7 +64,12 @@ class Service final : public control::Control::Service {
   grpc::Status Join(grpc::ServerContext* context, Stream* stream) override {
     const auto session = std::make_shared<GrpcSession>(*context, *stream);
     control::NodeMessage message;
-    while (stream->Read(&message)) handler_.on_message(session, from_proto(message));
+    // Whatever a node sends, its session ends in order: others may hold it, and it points to this call's stream.
+    try {
+      while (stream->Read(&message)) handler_.on_message(session, from_proto(message));
+    } catch (const std::exception& e) {
+      log::warning("a node sent what it should not, its connection ends: {}", e.what());
+    }
     handler_.on_gone(session);
     session->detach();
     return grpc::Status::OK;

@@ -45,6 +45,7 @@ int free_port() {
 class Recorder : public ControlHandler {
  public:
   void on_message(const std::shared_ptr<NodeSession>& session, NodeMessage message) override {
+    if (const auto* started = std::get_if<RankStarted>(&message)) throw std::out_of_range(std::to_string(started->rank));
     if (std::holds_alternative<NodeHello>(message)) {
       session->send(Welcome{.cluster_id = token().cluster_id(), .ranks = {1, 2}});
     }
@@ -136,6 +137,18 @@ TEST_F(Control, EachSideNoticesTheEndOfTheOther) {
   (*session)->end();
   EXPECT_TRUE(handler.gone.pop(soon()).has_value());
   while (auto why = ended.pop(Deadline::after(seconds(1)))) EXPECT_FALSE(why->empty());
+  EXPECT_FALSE((*session)->send(HeadHeartbeat{}));
+}
+
+TEST_F(Control, AMessageThatCannotBeTakenEndsItsSessionInOrder) {
+  const auto client = connect();
+  client->send(NodeHello{});
+  ASSERT_TRUE(received.pop(soon()));
+  const auto session = handler.sessions.pop(soon());
+  ASSERT_TRUE(session.has_value());
+  client->send(RankStarted{1, 77, 1});  // no such rank
+  EXPECT_TRUE(handler.gone.pop(soon()).has_value());
+  EXPECT_TRUE(ended.pop(soon()).has_value());
   EXPECT_FALSE((*session)->send(HeadHeartbeat{}));
 }
 

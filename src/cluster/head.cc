@@ -9,12 +9,16 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "cluster/control_client.h"
 
 namespace tutti {
 namespace {
 
 constexpr int kDefaultControlPort = 29500;
 constexpr int kDataPorts = 100;  // after the control port
+constexpr int kLastPort = 65535;
+constexpr auto kLookInterval = std::chrono::seconds(2);
+constexpr auto kLookTimeout = std::chrono::seconds(2);
 
 std::string random_secret() {
   uint8_t bytes[16];
@@ -30,7 +34,7 @@ std::string count_ranks(size_t count, const char* more = "") {
 }  // namespace
 
 Head::Head(HeadOptions options)
-    : options_(std::move(options)), membership_(options_.engine.parallel.world_size(), options_.num_nodes) {
+    : options_(std::move(options)), instance_(random_secret()), membership_(options_.engine.parallel.world_size(), options_.num_nodes) {
   const NodeSummary summary = summarize_node();
   const LocalAddress local = options_.advertised.empty() ? default_local_address(options_.interface)
                                                         : local_address_towards(options_.advertised, options_.interface);
@@ -39,6 +43,7 @@ Head::Head(HeadOptions options)
   NodeHello hello;
   hello.name = summary.name;
   hello.address = own_address_;
+  hello.machine = summary.machine;
   if (options_.local_ranks > 0) {
     hello.first_rank = 0;
     hello.num_ranks = options_.local_ranks;
@@ -73,6 +78,7 @@ bool Head::needs_other_nodes() const {
 
 void Head::listen(const ClusterToken& token, const TlsIdentity& identity) {
   cluster_id_ = token.cluster_id();
+  identity_ = identity;
   // A secret goes to a terminal only; in a log stands where it is kept.
   show_token_ = ::isatty(STDERR_FILENO) == 1;
   token_ = token.text();
@@ -110,13 +116,49 @@ std::string Head::explain_missing(double waited) const {
       options_.control_port);
 }
 
+// What another head at the address that should be this one's serves; nothing when there is none.
+std::optional<std::string> Head::other_head() const {
+  const Deadline deadline = Deadline::after(kLookTimeout);
+  const Probe probe = probe_head(options_.advertised, options_.control_port, *identity_, deadline);
+  if (probe.result == ProbeResult::kWrongToken) return "of another cluster";
+  if (probe.result != ProbeResult::kOk) return std::nullopt;
+  try {
+    const std::string text = fetch_status(options_.advertised, options_.control_port, *identity_, deadline);
+    const Json report = parse_json(text, "the other head's report");
+    // Through an address that is translated it may be this very head.
+    if (report.value("instance", instance_) == instance_) return std::nullopt;
+    return "with " + report.value("model", std::string("a model"));
+  } catch (const CommError&) {
+    return std::nullopt;  // it has gone meanwhile
+  }
+}
+
+// The same command on two nodes without --node-rank makes two heads, each of which would wait for the other.
+void Head::look_for_another_head() const {
+  const std::string& address = options_.advertised;
+  if (address.empty() || !identity_ || is_local_address(address)) return;
+  const auto who = other_head();
+  if (!who) return;
+  throw JoinError(fmt::format("two heads: {}:{} is not this node and has a head already ({}). Join it: --node-rank 1, or tutti "
+                              "worker --master-ip {}",
+                              address, options_.control_port, *who, address));
+}
+
 bool Head::wait_for_nodes(Deadline deadline, const char* flag, const std::function<bool()>& interrupted) {
   std::unique_lock lock(mutex_);
   if (membership_.complete()) return true;
   const auto begin = Clock::now();
   announce_wait(deadline, flag);
+  auto next_look = begin;
   while (!membership_.complete()) {
     if (interrupted()) return false;
+    if (Clock::now() >= next_look) {
+      lock.unlock();
+      look_for_another_head();
+      lock.lock();
+      next_look = Clock::now() + kLookInterval;
+      continue;
+    }
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
     if (deadline.passed()) throw JoinError(explain_missing(waited));
     if (waited > 2) {
@@ -134,8 +176,9 @@ RankConfig Head::rank_config(int rank, const MemberNode& node, const std::string
   config.epoch = epoch_;
   config.node_name = node.name;
   config.address = node.address;
-  config.port_min = options_.control_port + 1;
-  config.port_max = options_.control_port + kDataPorts;
+  const CommConfig& comm = options_.engine.comm;
+  config.port_min = comm.port_min > 0 ? comm.port_min : options_.control_port + 1;
+  config.port_max = comm.port_max > 0 ? comm.port_max : std::min(options_.control_port + kDataPorts, kLastPort);
   config.secret = secret;
   config.engine = options_.engine;
   for (int r = 0; r < membership_.world_size(); ++r) {
@@ -156,19 +199,21 @@ std::shared_ptr<RankGroup> Head::start_ranks() {
   if (other != membership_.nodes().end()) {
     self.address = local_address_towards(other->second.address, options_.interface).address;
   }
-  local_ranks_ = std::make_unique<RankProcesses>(RankProcesses::Callbacks{
+  local_ranks_ = std::make_shared<RankProcesses>(RankProcesses::Callbacks{
       [group](int rank, Frame frame) { group->on_frame(rank, std::move(frame)); },
       [group](int rank, pid_t, const std::string& how) { group->on_exit(rank, how); }});
-  RankProcesses* local = local_ranks_.get();
+  const std::weak_ptr<RankProcesses> local = local_ranks_;
   for (const auto& [id, node] : membership_.nodes()) {
     StartRanks start{.epoch = epoch_};
     for (const int rank : node.ranks) {
       const std::string config = to_text(rank_config(rank, node, secret));
       if (id == self_.id) {
         group->attach(rank, {node.name, 0}, [local, rank](FrameType type, std::string_view payload) {
-          local->send(rank, type, payload);
+          const auto processes = local.lock();
+          if (processes == nullptr) throw CommError(fmt::format("rank {} has ended", rank), rank);
+          processes->send(rank, type, payload);
         });
-        group->set_pid(rank, local->spawn(rank, config));
+        group->set_pid(rank, local_ranks_->spawn(rank, config));
         continue;
       }
       start.ranks.emplace_back(rank, config);
@@ -234,6 +279,7 @@ std::string Head::status_json() {
     std::lock_guard lock(mutex_);
     source = status_source_;
     report["cluster"] = cluster_id_;
+    report["instance"] = instance_;
     report["build"] = build_id();
     report["model"] = options_.engine.model;
     report["layout"] = options_.engine.parallel.describe();

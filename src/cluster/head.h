@@ -86,10 +86,14 @@ class Head final : private ControlHandler {
   std::shared_ptr<RankGroup> group_of(int64_t epoch) const;
   RankConfig rank_config(int rank, const MemberNode& node, const std::string& secret) const;
   void announce_wait(Deadline deadline, const char* flag) const;
+  std::optional<std::string> other_head() const;
+  void look_for_another_head() const;
   std::string explain_missing(double waited) const;
   void watch();
 
   const HeadOptions options_;
+  const std::string instance_;            // tells this head from another one of the same cluster
+  std::optional<TlsIdentity> identity_;
   std::string cluster_id_;
   std::string token_;       // for the line to type, on a terminal only
   bool show_token_ = false;
@@ -111,7 +115,7 @@ class Head final : private ControlHandler {
   bool leaving_ = false;           // this head ends, nodes go in peace
   bool stopping_ = false;
 
-  std::unique_ptr<RankProcesses> local_ranks_;
+  std::shared_ptr<RankProcesses> local_ranks_;  // senders of an earlier epoch may still look at it
   std::unique_ptr<ControlServer> server_;
   std::thread watch_;
 };

@@ -10,6 +10,8 @@
 namespace tutti {
 namespace {
 
+constexpr int kHead = 0;  // join identity
+
 bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
@@ -93,7 +95,26 @@ std::string Membership::free_name(const std::string& wanted) const {
   return name;
 }
 
+// An address that leads somewhere else would be noticed only when ranks try to connect.
+std::optional<Refusal> Membership::judge_address(const NodeHello& hello) const {
+  constexpr const char* kForce = "--network-interface names the network between the nodes";
+  for (const auto& [id, node] : nodes_) {
+    if (node.hello.machine == hello.machine) continue;
+    if (node.address == hello.address) {
+      // The head stays; another node may have gone without a word, and this is its successor.
+      return Refusal{.reason = fmt::format("its address {} is that of {} as well. {}", hello.address, node.name, kForce),
+                     .retry = id != kHead};
+    }
+    if (hello.address.starts_with("127.") || hello.address == "::1") {
+      return Refusal{.reason = fmt::format("its address {} leads from {} to {} itself. {}", hello.address, node.name, node.name,
+                                           kForce)};
+    }
+  }
+  return std::nullopt;
+}
+
 std::variant<MemberNode, Refusal> Membership::admit(const NodeHello& hello, Clock::time_point now) {
+  if (const auto refusal = judge_address(hello)) return *refusal;
   auto choice = choose_ranks(hello);
   if (auto* refusal = std::get_if<Refusal>(&choice)) return *refusal;
   MemberNode node;

@@ -50,6 +50,7 @@ class Membership {
  private:
   std::variant<std::vector<int>, Refusal> choose_ranks(const NodeHello& hello) const;
   std::string free_name(const std::string& wanted) const;
+  std::optional<Refusal> judge_address(const NodeHello& hello) const;
 
   int world_size_;
   int num_nodes_;

@@ -54,6 +54,23 @@ TEST(Membership, OneProcessARankTakesExactlyItsRank) {
   EXPECT_THAT(ranks_of(members.admit(node("a", -1, 1, 1), {})), ElementsAre(1));
 }
 
+TEST(Membership, OneAddressOnTwoMachinesIsRefused) {
+  Membership members(3, 3);
+  NodeHello here = node("a", 0);
+  here.machine = "boot1 net:[1]";
+  members.admit(here, {});
+  NodeHello there = node("b");
+  there.machine = "boot2 net:[1]";
+  EXPECT_THAT(refusal_of(members.admit(there, {})), HasSubstr("its address 10.0.0.1 is that of a as well. --network-interface"));
+  there.address = "127.0.0.1";
+  EXPECT_THAT(refusal_of(members.admit(there, {})), HasSubstr("127.0.0.1 leads from a to a itself"));
+  there.address = "10.0.0.2";
+  EXPECT_THAT(ranks_of(members.admit(there, {})), ElementsAre(1));
+  NodeHello again = node("c");  // a second process of the first machine
+  again.machine = here.machine;
+  EXPECT_THAT(ranks_of(members.admit(again, {})), ElementsAre(2));
+}
+
 TEST(Membership, AFullClusterAsksToTryLater) {
   Membership members(1, 1);
   members.admit(node("a", 0), {});

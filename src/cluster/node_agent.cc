@@ -113,8 +113,10 @@ NodeAgent::Outcome NodeAgent::serve_head(const TlsIdentity& identity) {
     return Outcome::kRetry;
   }
   last_heard_ = Clock::now();
+  own_address_ = address.address;
   NodeHello hello{.name = summary_.name,
                   .address = address.address,
+                  .machine = summary_.machine,
                   .node_rank = options_.node_rank,
                   .first_rank = options_.first_rank,
                   .num_ranks = options_.num_ranks,
@@ -131,9 +133,10 @@ NodeAgent::Outcome NodeAgent::serve_head(const TlsIdentity& identity) {
   struct Cleanup {
     NodeAgent& agent;
     ~Cleanup() {
+      agent.joined_ = false;
       agent.stop_ranks("this node leaves");
+      agent.replace_ranks(nullptr);  // its last words go through the client
       agent.client_.reset();
-      agent.ranks_.reset();
     }
   } cleanup{*this};
   return serve_events(events);
@@ -201,6 +204,7 @@ void NodeAgent::refused(const Refusal& refusal) {
 
 void NodeAgent::welcome(const Welcome& welcome) {
   my_ranks_ = welcome.ranks;
+  joined_ = true;
   waiting_for_.clear();
   const bool kept = keep_joined_token(options_.head_address, *token_);
   log::fact("joined", "cluster {} as {}; model and flags come from {}{}", welcome.cluster_id.substr(0, 4),
@@ -216,7 +220,30 @@ void NodeAgent::welcome(const Welcome& welcome) {
   client_->send(model);
 }
 
-void NodeAgent::watch_own_frame(const Frame& frame) {
+void NodeAgent::say_ready() const {
+  const std::string health = options_.health_port > 0
+                                 ? fmt::format(" Health and metrics: http://{}:{}.", own_address_, options_.health_port)
+                                 : "";
+  log::fact("ready", "{} {}.{} Ctrl-C leaves", name_ranks(my_ranks_), my_ranks_.size() == 1 ? "serves" : "serve", health);
+}
+
+NodeReport NodeAgent::report() const {
+  NodeReport report{.joined = joined_, .serves = serves_};
+  const auto ranks = this->ranks();
+  if (ranks == nullptr) return report;
+  std::lock_guard lock(steps_mutex_);
+  for (const auto& [rank, state] : ranks->states()) {
+    const auto steps = steps_.find(rank);
+    report.ranks.push_back({rank, state, steps == steps_.end() ? 0 : steps->second});
+  }
+  return report;
+}
+
+void NodeAgent::watch_own_frame(int rank, const Frame& frame) {
+  if (frame.type == FrameType::kOutput) {
+    std::lock_guard lock(steps_mutex_);
+    ++steps_[rank];
+  }
   if (frame.type != FrameType::kLoaded) return;
   loaded_bytes_ += parse_json(frame.payload, "memory report of a rank").value("weights", int64_t{0});
   if (++loaded_ < static_cast<int>(my_ranks_.size())) return;
@@ -229,14 +256,14 @@ void NodeAgent::start_ranks(const StartRanks& start) {
   loaded_ = 0;
   loaded_bytes_ = 0;
   load_begin_ = Clock::now();
-  ranks_ = std::make_unique<RankProcesses>(RankProcesses::Callbacks{
+  replace_ranks(std::make_shared<RankProcesses>(RankProcesses::Callbacks{
       [this, epoch = start.epoch](int rank, Frame frame) {
-        watch_own_frame(frame);
+        watch_own_frame(rank, frame);
         client_->send(RankFrame{epoch, rank, std::move(frame)});
       },
       [this, epoch = start.epoch](int rank, pid_t, const std::string& how) {
         client_->send(RankExit{epoch, rank, how});
-      }});
+      }}));
   for (const auto& [rank, text] : start.ranks) {
     std::string config = text;
     if (!options_.model.empty()) {
@@ -248,19 +275,36 @@ void NodeAgent::start_ranks(const StartRanks& start) {
   }
 }
 
+std::shared_ptr<RankProcesses> NodeAgent::ranks() const {
+  std::lock_guard lock(ranks_mutex_);
+  return ranks_;
+}
+
+// The old ones end on this thread, never on the client's: whoever sends to them holds them for that long only.
+void NodeAgent::replace_ranks(std::shared_ptr<RankProcesses> ranks) {
+  {
+    std::lock_guard lock(ranks_mutex_);
+    ranks_.swap(ranks);
+  }
+  while (ranks.use_count() > 1) std::this_thread::sleep_for(milliseconds(1));
+}
+
 void NodeAgent::stop_ranks(const std::string& reason) {
+  serves_ = false;
   if (ranks_ == nullptr) return;
   log::debug("ranks stop: " + reason);
   ranks_->stop(kStopGrace);
 }
 
 void NodeAgent::forward_to_rank(const RankFrame& frame) {
-  if (frame.epoch != epoch_ || ranks_ == nullptr) return;
+  const auto ranks = this->ranks();
+  if (frame.epoch != epoch_ || ranks == nullptr) return;
   if (frame.frame.type == FrameType::kStart && frame.rank == my_ranks_.front()) {
-    log::fact("ready", "{} {}. Ctrl-C leaves", name_ranks(my_ranks_), my_ranks_.size() == 1 ? "serves" : "serve");
+    serves_ = true;
+    say_ready();
   }
   try {
-    ranks_->send(frame.rank, frame.frame.type, frame.frame.payload);
+    ranks->send(frame.rank, frame.frame.type, frame.frame.payload);
   } catch (const Error& e) {
     log::debug(fmt::format("rank {} takes no message: {}", frame.rank, e.what()));
   }

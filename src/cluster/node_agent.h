@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <variant>
@@ -29,6 +31,19 @@ struct AgentOptions {
   std::string model;            // this node's path of the model, "" = as on the head
   std::vector<Fact> flags;      // given on this node's command line
   bool once = false;            // end with the head instead of waiting for the next one
+  int health_port = 0;          // of this node's /health and /metrics, to be said when it serves; 0 = none
+};
+
+// What a node knows about itself.
+struct NodeReport {
+  struct Rank {
+    int rank = 0;
+    char state = '?';  // the kernel's letter of its process
+    int64_t steps = 0;
+  };
+  bool joined = false;
+  bool serves = false;
+  std::vector<Rank> ranks;
 };
 
 class NodeAgent {
@@ -40,6 +55,9 @@ class NodeAgent {
   // Until asked to end (or, with `once`, until the head ends). Throws JoinError when the head refuses this node,
   // CommError with `once` when a running cluster is lost.
   void run();
+
+  // Any thread.
+  NodeReport report() const;
 
  private:
   struct Gone {
@@ -57,8 +75,11 @@ class NodeAgent {
   [[noreturn]] void refused(const Refusal& refusal);
   void start_ranks(const StartRanks& start);
   void stop_ranks(const std::string& reason);
+  std::shared_ptr<RankProcesses> ranks() const;
+  void replace_ranks(std::shared_ptr<RankProcesses> ranks);
   void forward_to_rank(const RankFrame& frame);
-  void watch_own_frame(const Frame& frame);
+  void watch_own_frame(int rank, const Frame& frame);
+  void say_ready() const;
   void heartbeat();
   bool wants_to_leave();
   void pause(std::chrono::milliseconds duration);
@@ -71,9 +92,16 @@ class NodeAgent {
   std::optional<TlsIdentity> identity_;
   std::string waiting_for_;                 // the reason last shown, so that it is shown once
   std::unique_ptr<ControlClient> client_;
-  std::unique_ptr<RankProcesses> ranks_;
+  // Written by the main thread with the mutex held, read on the client's thread too.
+  mutable std::mutex ranks_mutex_;
+  std::shared_ptr<RankProcesses> ranks_;
   std::vector<int> my_ranks_;
   std::atomic<int64_t> epoch_{0};
+  std::atomic<bool> joined_{false};
+  std::atomic<bool> serves_{false};
+  mutable std::mutex steps_mutex_;
+  std::map<int, int64_t> steps_;            // answered by each rank
+  std::string own_address_;
   // Of the ranks' loading; written by the thread that listens to them.
   int loaded_ = 0;
   int64_t loaded_bytes_ = 0;

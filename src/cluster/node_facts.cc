@@ -68,6 +68,15 @@ std::string processor_features() {
   return text.empty() ? "baseline" : text;
 }
 
+// A container or a network namespace has addresses of its own.
+std::string machine_id() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  char network[64] = "";
+  const ssize_t length = ::readlink("/proc/self/ns/net", network, sizeof network);
+  return boot + " " + std::string(network, static_cast<size_t>(std::max<ssize_t>(length, 0)));
+}
+
 double memory_gib() {
   double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   std::ifstream limit("/sys/fs/cgroup/memory.max");
@@ -99,6 +108,7 @@ NodeSummary summarize_node() {
   summary.cores = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
                                                                 : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   summary.memory_gib = memory_gib();
+  summary.machine = machine_id();
   return summary;
 }
 

@@ -23,6 +23,7 @@ struct NodeSummary {
   std::string processor;  // "Intel Xeon Platinum 8488C"
   int cores = 0;          // that this process may use
   double memory_gib = 0;  // of the node, or of the control group when that is less
+  std::string machine;    // the same for processes that reach each other through 127.0.0.1
 };
 NodeSummary summarize_node();
 

@@ -74,6 +74,9 @@ void fields(A& a, Config& c) {
   a("enable_expert_parallel", c.parallel.enable_expert_parallel);
   a("tensor_split", c.parallel.tensor_split);
   a("pipeline_layer_partition", c.parallel.pipeline_layer_partition);
+  a("comm_dtype", c.comm.dtype);
+  a("comm_transport", c.comm.transport);
+  a("tcp_streams", c.comm.tcp_streams);
   a("max_num_batched_tokens", c.scheduler.max_num_batched_tokens);
   a("max_num_seqs", c.scheduler.max_num_seqs);
   a("max_model_len", c.scheduler.max_model_len);

@@ -15,7 +15,7 @@ namespace tutti {
 namespace {
 
 // How long a failure waits for graver signs: the report of a node's agent travels this long at most.
-constexpr auto kLinger = std::chrono::milliseconds(500);
+constexpr auto kLinger = std::chrono::milliseconds(750);
 // A stopped process (SIGSTOP, a debugger) is given this long.
 constexpr auto kStoppedPatience = std::chrono::seconds(5);
 
@@ -127,10 +127,16 @@ void RankGroup::on_state(int rank, char state) {
   const bool stopped = state == 'T' || state == 't';
   if (stopped && r.state != state) r.stopped_since = Clock::now();
   r.state = state;
-  if (stopped && !ending_ && Clock::now() - r.stopped_since >= kStoppedPatience) {
-    fail(Gravity::kKilled, rank,
-         fmt::format("{} is stopped (process state {}): kill -CONT {} wakes it", name(rank), state, r.place.pid));
-  }
+  // Others that complain already need no more patience.
+  const auto patience = failure_ ? std::chrono::seconds(0) : kStoppedPatience;
+  if (stopped && !ending_ && Clock::now() - r.stopped_since >= patience) fail_stopped(rank);
+}
+
+// With mutex_ held.
+void RankGroup::fail_stopped(int rank) {
+  const Rank& r = ranks_[static_cast<size_t>(rank)];
+  fail(Gravity::kKilled, rank,
+       fmt::format("{} is stopped (process state {}): kill -CONT {} wakes it", name(rank), r.state, r.place.pid));
 }
 
 // With mutex_ held.
@@ -145,6 +151,11 @@ void RankGroup::fail(Gravity gravity, int rank, const std::string& message) {
     gravity_ = gravity;
   }
   changed_.notify_all();
+  if (gravity != Gravity::kOwnWords) return;
+  for (int r = 0; r < world_size(); ++r) {
+    const char state = ranks_[static_cast<size_t>(r)].state;
+    if (state == 'T' || state == 't') fail_stopped(r);
+  }
 }
 
 void RankGroup::on_failure(std::function<void()> callback) {
@@ -289,6 +300,8 @@ void RankGroup::count(const StepTiming& timing) {
   times.compute += timing.compute_us * 1e-6;
   times.comm += timing.comm_us * 1e-6;
   times.comm_bytes += timing.comm_bytes;
+  times.pp_comm += timing.pp_comm_us * 1e-6;
+  times.pp_comm_bytes += timing.pp_comm_bytes;
 }
 
 std::vector<RankGroup::Times> RankGroup::times() const {
@@ -296,6 +309,14 @@ std::vector<RankGroup::Times> RankGroup::times() const {
   std::vector<Times> all;
   for (const Rank& r : ranks_) all.push_back(r.times);
   return all;
+}
+
+int RankGroup::slowest_rank() const {
+  std::lock_guard lock(mutex_);
+  const auto slowest = std::max_element(ranks_.begin(), ranks_.end(), [](const Rank& a, const Rank& b) {
+    return a.times.compute < b.times.compute;
+  });
+  return static_cast<int>(slowest - ranks_.begin());
 }
 
 bool RankGroup::output_ready() const {

@@ -46,6 +46,8 @@ class RankGroup {
     double compute = 0;
     double comm = 0;
     int64_t comm_bytes = 0;
+    double pp_comm = 0;  // of comm, between pipeline stages
+    int64_t pp_comm_bytes = 0;
   };
 
   explicit RankGroup(int world_size);
@@ -82,6 +84,8 @@ class RankGroup {
   bool output_ready() const;
   // Of each rank. Any thread.
   std::vector<Times> times() const;
+  // The one that has computed longest. Any thread.
+  int slowest_rank() const;
 
   // From now on exits are expected.
   void expect_end();
@@ -104,6 +108,7 @@ class RankGroup {
   std::string name(int rank) const;
   void handle(int rank, Frame& frame);
   void fail(Gravity gravity, int rank, const std::string& message);
+  void fail_stopped(int rank);
   [[noreturn]] void throw_failure(std::unique_lock<std::mutex>& lock) const;
   void answer(int rank, const std::string& key, const std::string& value);
   void store_set(const std::string& key, const std::string& value);

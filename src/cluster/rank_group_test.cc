@@ -115,6 +115,32 @@ TEST_F(RankGroupTest, ABrokenConnectionNamesTheRank) {
   EXPECT_EQ(error_of([&] { executor.submit({.step = 1}); }), "rank 1 (node2, pid 4711) is lost: broken pipe");
 }
 
+// A stopped rank is late for the others long before its parent loses patience; either may speak first.
+TEST_F(RankGroupTest, ALateRankThatIsStoppedIsCalledThat) {
+  const std::string stopped = "rank 1 (node2, pid 4711) is stopped (process state T): kill -CONT 4711 wakes it";
+  group.on_state(1, 'T');
+  EXPECT_EQ(group.failure(), std::nullopt);
+  group.on_frame(0, {FrameType::kFailed, pack_pair("comm", "step 3: rank 1 (node2): late, nothing from it for 3.0 s")});
+  EXPECT_EQ(group.failure()->message, stopped);
+}
+
+TEST_F(RankGroupTest, ALateRankMayBeFoundStoppedAMomentLater) {
+  group.on_frame(0, {FrameType::kFailed, pack_pair("comm", "step 3: rank 1 (node2): late, nothing from it for 3.0 s")});
+  group.on_state(1, 't');
+  EXPECT_THAT(group.failure()->message, HasSubstr("rank 1 (node2, pid 4711) is stopped (process state t)"));
+}
+
+TEST_F(RankGroupTest, TheSlowestRankHasComputedLongest) {
+  for (const int rank : {0, 1}) {
+    const ModelRunnerOutput output{.step = 1, .timings = {{.rank = rank, .compute_us = rank == 1 ? 30.0f : 20.0f, .pp_comm_us = 4}}};
+    group.on_frame(rank, {FrameType::kOutput, wire::encode(output)});
+  }
+  executor.submit({.step = 1});
+  executor.wait(soon());
+  EXPECT_EQ(group.slowest_rank(), 1);
+  EXPECT_NEAR(group.times()[0].pp_comm, 4e-6, 1e-9);
+}
+
 TEST_F(RankGroupTest, EndsThatAreExpectedAreNoFailure) {
   group.expect_end();
   group.on_exit(0, "ended with exit code 0");

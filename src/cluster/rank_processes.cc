@@ -25,6 +25,7 @@ namespace {
 
 constexpr int kChannelFd = 3;  // where a rank finds its channel
 constexpr auto kSendTimeout = std::chrono::seconds(10);
+constexpr auto kKillTimeout = std::chrono::seconds(10);  // a process in a system call that hangs outlives SIGKILL
 
 // Owns the two halves of a posix_spawn description.
 struct SpawnPlan {
@@ -175,7 +176,11 @@ void RankProcesses::stop(std::chrono::nanoseconds grace) {
   const auto none_left = [this] { return children_.empty(); };
   if (all_reaped_.wait_for(lock, grace, none_left)) return;
   for (const auto& [rank, child] : children_) ::kill(child->pid, SIGKILL);
-  all_reaped_.wait(lock, none_left);  // SIGKILL cannot be refused
+  if (all_reaped_.wait_for(lock, kKillTimeout, none_left)) return;
+  for (const auto& [rank, child] : children_) {
+    log::warning("rank {} (pid {}) does not end after SIGKILL: the kernel holds it (process state {}). Going on without it", rank,
+                 child->pid, process_state(child->pid));
+  }
 }
 
 // Hands out the frames that are there; closes the channel's side when the rank has closed its own.
