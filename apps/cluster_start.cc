@@ -62,6 +62,18 @@ double most_gib(const std::vector<Json>& loaded, const char* key) {
   return static_cast<double>(most) / kGiB;
 }
 
+// "0.30, 0.16" when ranks hold clearly different parts, as --tensor-split asks for; "" otherwise.
+std::string uneven_weights(const std::vector<Json>& loaded) {
+  std::string text;
+  double least = std::numeric_limits<double>::max();
+  for (const Json& report : loaded) {
+    const double weights = static_cast<double>(number(report, "weights")) / kGiB;
+    least = std::min(least, weights);
+    text += fmt::format("{}{:.2f}", text.empty() ? "" : ", ", weights);
+  }
+  return most_gib(loaded, "weights") > 1.2 * least ? text : "";
+}
+
 void say_memory(const std::vector<Json>& loaded, const EngineConfig& engine, int64_t num_blocks) {
   const double weights = most_gib(loaded, "weights");
   const double kv = most_gib(loaded, "kv_cache");
@@ -75,6 +87,7 @@ void say_memory(const std::vector<Json>& loaded, const EngineConfig& engine, int
     log::fact("memory", "{:.2f} GiB a GPU: weights {:.2f}, activations {:.2f}, KV {:.2f}, graphs {:.2f}, driver and libraries {:.2f}",
               weights + kv + workspace + graphs + other, weights, workspace, kv, graphs, other);
   }
+  if (const std::string shares = uneven_weights(loaded); !shares.empty()) log::continuation("weights by rank: " + shares + " GiB");
   const int64_t tokens = num_blocks * engine.cache.block_size;
   const int64_t length = engine.scheduler.max_model_len;
   log::continuation(fmt::format("Available KV cache memory: {:.2f} GiB", kv));

@@ -9,10 +9,10 @@
 #include "apps/api_client.h"
 #include "apps/commands.h"
 #include "apps/flag_parser.h"
+#include "apps/time_summary.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cluster/units.h"
 
 namespace tutti {
 namespace {
@@ -100,7 +100,7 @@ void take_event(std::string_view data, Answer& answer) {
   }
 }
 
-// The server's counters by name, labels summed up.
+// The server's counters: of each name with its labels, and of the name alone, labels summed up.
 std::map<std::string, double> read_metrics(ApiClient& client) {
   std::map<std::string, double> metrics;
   std::istringstream lines(client.get("/metrics"));
@@ -108,7 +108,9 @@ std::map<std::string, double> read_metrics(ApiClient& client) {
   while (std::getline(lines, line)) {
     if (line.empty() || line[0] == '#') continue;
     const size_t value = line.rfind(' ');
-    metrics[line.substr(0, line.find_first_of("{ "))] += std::strtod(line.c_str() + value, nullptr);
+    const double number = std::strtod(line.c_str() + value, nullptr);
+    metrics[line.substr(0, line.find_first_of("{ "))] += number;
+    if (line.find('{') != std::string::npos) metrics[line.substr(0, value)] = number;
   }
   return metrics;
 }
@@ -128,13 +130,24 @@ void summarize(const Answer& answer, const std::map<std::string, double>& before
     const auto now = after.find(name);
     return now == after.end() ? 0.0 : now->second - (then == before.end() ? 0.0 : then->second);
   };
-  const double compute = grown("tutti:compute_seconds_total");
-  const double comm = grown("tutti:comm_seconds_total");
-  const double host = grown("tutti:host_seconds_total");
-  const double sum = compute + comm + host;
+  StepTimes times{.compute = grown("tutti:compute_seconds_total"),
+                  .comm = grown("tutti:comm_seconds_total"),
+                  .pp_comm = grown("tutti:pp_comm_seconds_total"),
+                  .host = grown("tutti:host_seconds_total"),
+                  .step = grown("tutti:step_seconds_total"),
+                  .bubble = grown("tutti:bubble_seconds_total"),
+                  .comm_bytes = static_cast<int64_t>(grown("tutti:comm_bytes_total")),
+                  .pp_comm_bytes = static_cast<int64_t>(grown("tutti:pp_comm_bytes_total"))};
+  double longest = 0;
+  constexpr std::string_view kOfRank = "tutti:rank_compute_seconds_total{rank=\"";
+  for (const auto& [name, value] : after) {
+    if (!name.starts_with(kOfRank) || grown(name) <= longest) continue;
+    longest = grown(name);
+    times.slowest_rank = std::atoi(name.c_str() + kOfRank.size());
+  }
+  const double sum = times.compute + times.comm + times.host;
   if (sum <= 0) return;
-  log::fact("time", "compute {:.0f}%, communication {:.0f}%, scheduling {:.0f}% of {:.2f} s; {} between ranks", compute / sum * 100,
-            comm / sum * 100, host / sum * 100, sum, format_bytes(grown("tutti:comm_bytes_total")));
+  log::fact("time", "{} of {:.2f} s{}", describe_shares(times, sum), sum, describe_traffic(times));
 }
 
 int ask(const Arguments& arguments, bool chat) {

@@ -5,9 +5,9 @@
 
 #include "apps/commands.h"
 #include "apps/local_engine.h"
+#include "apps/time_summary.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cluster/units.h"
 #include "text/detokenizer.h"
 
 namespace tutti {
@@ -80,7 +80,15 @@ Answer stream_answer(LocalEngine& engine, const EngineRequest& request, const Se
   return answer;
 }
 
-void summarize(const Answer& answer, const EngineStats& stats, int num_ranks) {
+StepTimes step_times(const EngineStats& stats, const std::shared_ptr<RankGroup>& ranks) {
+  StepTimes times{.compute = stats.compute_seconds, .comm = stats.comm_seconds, .pp_comm = stats.pp_comm_seconds,
+                  .host = stats.host_seconds, .step = stats.step_seconds, .bubble = stats.bubble_seconds,
+                  .comm_bytes = stats.comm_bytes, .pp_comm_bytes = stats.pp_comm_bytes};
+  if (ranks != nullptr) times.slowest_rank = ranks->slowest_rank();
+  return times;
+}
+
+void summarize(const Answer& answer, const EngineStats& stats, const StepTimes& times) {
   if (answer.tokens == 0) return;
   const auto ms = [](Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); };
   const double decode_ms = ms(answer.first, answer.last);
@@ -91,11 +99,8 @@ void summarize(const Answer& answer, const EngineStats& stats, int num_ranks) {
   log::fact("done", "{} in, {} out, TTFT {:.0f} ms{}", answer.prompt_tokens, answer.tokens, ms(answer.begin, answer.first), rate);
   const double wall = ms(answer.begin, answer.last) / 1e3;
   const double other = std::max(0.0, wall - stats.compute_seconds - stats.comm_seconds - stats.host_seconds);
-  const std::string traffic =
-      num_ranks > 1 ? fmt::format("; {} between ranks", format_bytes(static_cast<double>(stats.comm_bytes))) : "";
-  log::fact("time", "compute {:.0f}%, communication {:.0f}%, scheduling {:.0f}%, waiting {:.0f}% of {:.2f} s in {} steps{}",
-            stats.compute_seconds / wall * 100, stats.comm_seconds / wall * 100, stats.host_seconds / wall * 100,
-            other / wall * 100, wall, stats.steps, traffic);
+  log::fact("time", "{}, waiting {:.0f}% of {:.2f} s in {} steps{}", describe_shares(times, wall), other / wall * 100, wall,
+            stats.steps, describe_traffic(times));
 }
 
 }  // namespace
@@ -113,8 +118,9 @@ int run_generate(const Arguments& arguments) {
   if (!engine.started()) return static_cast<int>(ExitCode::kOk);
   engine.submit(request);
   const Answer answer = stream_answer(engine, request, model, signals);
+  const auto ranks = engine.ranks();
   engine.finish("the answer is complete");
-  summarize(answer, engine.stats(), options.engine.parallel.world_size());
+  summarize(answer, engine.stats(), step_times(engine.stats(), ranks));
   if (answer.reason == FinishReason::kError) throw CommError(answer.error);
   return static_cast<int>(ExitCode::kOk);
 }

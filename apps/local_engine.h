@@ -29,6 +29,7 @@ class LocalEngine {
   // The next output of any request; nothing at the deadline.
   std::optional<TokenOutput> next(Deadline deadline) { return outputs_.pop(deadline); }
   EngineStats stats() const { return core_->stats(); }
+  std::shared_ptr<RankGroup> ranks() const { return cluster_.head->ranks(); }
   // Requests end, the ranks go.
   void finish(const std::string& reason);
 

@@ -31,6 +31,9 @@ CommOptions world_options(const RankConfig& config) {
   world.port_min = config.port_min;
   world.port_max = config.port_max;
   world.secret = config.secret;
+  world.link = config.engine.comm.transport == "ucx" ? LinkKind::kUcx : LinkKind::kTcp;
+  world.tcp_streams = config.engine.comm.tcp_streams;
+  world.comm_dtype = comm_dtype_from_name(config.engine.comm.dtype).value();
   world.timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(config.engine.collective_timeout_s));
   for (int rank = 0; rank < world.size; ++rank) {
@@ -61,12 +64,24 @@ Json loaded_report(const Worker& worker) {
           {"graphs", memory.graphs},                 {"other", memory.other}};
 }
 
+// What is said about another rank says when it happened.
+template <typename Body>
+auto in_phase(const char* phase, const Body& body) {
+  try {
+    return body();
+  } catch (const CommError& error) {
+    throw CommError(std::string(phase) + ": " + error.what(), error.peer());
+  }
+}
+
 void load(Worker& worker, RankLink& link) {
   auto last = Clock::now() - kProgressInterval;
-  worker.load([&](int64_t done, int64_t total) {
-    if (done < total && Clock::now() - last < kProgressInterval) return;
-    last = Clock::now();
-    link.send_progress({{"done", done}, {"total", total}});
+  in_phase("loading", [&] {
+    worker.load([&](int64_t done, int64_t total) {
+      if (done < total && Clock::now() - last < kProgressInterval) return;
+      last = Clock::now();
+      link.send_progress({{"done", done}, {"total", total}});
+    });
   });
   link.send_loaded(loaded_report(worker));
   link.wait_start(Deadline::after(kStartTimeout));
@@ -94,7 +109,8 @@ void run_steps(Worker& worker, RankLink& link) {
 
 void serve(RankLink& link) {
   const RankConfig& config = link.config();
-  Worker worker(config.engine, config.rank, make_groups(config, link.store()), config.ranks_on_node(), config.local_rank());
+  Worker worker(config.engine, config.rank, in_phase("connecting ranks", [&] { return make_groups(config, link.store()); }),
+                config.ranks_on_node(), config.local_rank());
   worker.set_device_groups(
       [&](Device device, void* stream) { return make_groups_of_gpus(config, device, stream, link.store()); });
   struct EndWatch {

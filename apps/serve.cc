@@ -123,7 +123,8 @@ Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& grou
     const RankGroup::Place place = group->place(static_cast<int>(rank));
     const RankGroup::Times& t = times[rank];
     rows.push_back({{"rank", rank}, {"node", place.node}, {"pid", place.pid}, {"steps", t.steps},
-                    {"total_seconds", t.total}, {"comm_seconds", t.comm}, {"comm_bytes", t.comm_bytes}});
+                    {"total_seconds", t.total}, {"comm_seconds", t.comm}, {"comm_bytes", t.comm_bytes},
+                    {"pp_comm_seconds", t.pp_comm}, {"pp_comm_bytes", t.pp_comm_bytes}});
   }
   return {{"state", engine.draining() ? "draining" : !stats.healthy ? "lost" : group ? "ready" : "degraded"},
           {"uptime_s", log::seconds_since_start()},
@@ -137,6 +138,9 @@ Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& grou
           {"comm_seconds", stats.comm_seconds},
           {"host_seconds", stats.host_seconds},
           {"comm_bytes", stats.comm_bytes},
+          {"pp_comm_seconds", stats.pp_comm_seconds},
+          {"pp_comm_bytes", stats.pp_comm_bytes},
+          {"bubble_seconds", stats.bubble_seconds},
           {"slowest_rank", stats.slowest_rank},
           {"kv_blocks_total", stats.kv_blocks_total},
           {"kv_blocks_used", stats.kv_blocks_used},
@@ -163,6 +167,8 @@ std::string rank_metrics(const std::shared_ptr<RankGroup>& group) {
   counter("tutti:rank_compute_seconds_total", "Of that, computing.", [](const auto& t) { return t.compute; });
   counter("tutti:rank_comm_seconds_total", "Of that, inside collectives.", [](const auto& t) { return t.comm; });
   counter("tutti:rank_comm_bytes_total", "Moved in collectives.", [](const auto& t) { return t.comm_bytes; });
+  counter("tutti:rank_pp_comm_seconds_total", "Of comm_seconds, between pipeline stages.", [](const auto& t) { return t.pp_comm; });
+  counter("tutti:rank_pp_comm_bytes_total", "Of comm_bytes, between pipeline stages.", [](const auto& t) { return t.pp_comm_bytes; });
   return text;
 }
 

@@ -29,6 +29,7 @@ struct RawValues {
   std::string allowed_headers = "[\"*\"]";
   std::string tensor_split;
   std::string layer_partition;
+  std::string data_ports;
   std::string metrics_prefix;
   double distributed_timeout = 0;
   bool debug = false;
@@ -67,6 +68,10 @@ void parallel_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--master-addr", &o.launch.master_addr, "where the head is reached by the other nodes");
   p.value("--master-port", &o.launch.master_port, "the head's control port (29500)");
   p.toggle("--headless", &o.launch.headless, "no API on this node (nodes beyond the head never have one)");
+  p.value("--comm-dtype", &o.engine.comm.dtype, "auto, int8 or fp8: what crosses between nodes; auto is exact");
+  p.value("--comm-transport", &o.engine.comm.transport, "tcp, or ucx (RDMA): what carries tensors between nodes");
+  p.value("--tcp-streams", &o.engine.comm.tcp_streams, "connections of two ranks that share a large message");
+  p.value("--data-ports", &raw.data_ports, "ports on which ranks listen for each other (29501-29600)");
   p.value("--network-interface", &o.interface, "name or CIDR of the network between nodes");
   p.value("--token", &o.token.token, "the cluster token");
   p.value("--token-file", &o.token.token_file, "a file that holds the cluster token");
@@ -146,6 +151,34 @@ std::vector<int> parse_int_list(const std::string& text, const std::string& flag
   return values;
 }
 
+// "29501-29600" or one port.
+void settle_data_ports(const std::string& text, CommConfig& comm) {
+  if (text.empty()) return;
+  const auto port_of = [&](const std::string& part) -> int {
+    const bool digits = !part.empty() && part.size() <= 5 && part.find_first_not_of("0123456789") == std::string::npos;
+    return digits ? std::stoi(part) : 0;
+  };
+  const size_t dash = text.find('-');
+  comm.port_min = port_of(text.substr(0, dash));
+  comm.port_max = dash == std::string::npos ? comm.port_min : port_of(text.substr(dash + 1));
+  if (comm.port_min < 1 || comm.port_max > 65535 || comm.port_min > comm.port_max) {
+    throw ConfigError("--data-ports " + text + ": expected a range inside 1 to 65535, 29501-29600");
+  }
+}
+
+void settle_comm(CommConfig& comm, const RawValues& raw) {
+  if (comm.dtype != "auto" && comm.dtype != "int8" && comm.dtype != "fp8") {
+    throw ConfigError("--comm-dtype " + comm.dtype + ": expected auto, int8 or fp8");
+  }
+  if (comm.transport != "tcp" && comm.transport != "ucx") {
+    throw ConfigError("--comm-transport " + comm.transport + ": expected tcp or ucx");
+  }
+  if (comm.tcp_streams < 1 || comm.tcp_streams > 64) {
+    throw ConfigError(fmt::format("--tcp-streams {}: expected 1 to 64", comm.tcp_streams));
+  }
+  settle_data_ports(raw.data_ports, comm);
+}
+
 Json parse_object(const std::string& text, const std::string& flag) {
   Json json = parse_json(text, flag);
   if (!json.is_object()) throw ConfigError(flag + ": expected a JSON object, got " + text);
@@ -202,6 +235,7 @@ void settle_model(ServeOptions& o, const RawValues& raw) {
   o.engine.parallel.tensor_split = parse_int_list(raw.tensor_split, "--tensor-split");
   o.engine.parallel.pipeline_layer_partition = parse_int_list(raw.layer_partition, "--pipeline-layer-partition");
   o.engine.parallel.validate();
+  settle_comm(o.engine.comm, raw);
   if (raw.scheduling_policy != "fcfs" && raw.scheduling_policy != "priority") {
     throw ConfigError("--scheduling-policy " + raw.scheduling_policy + ": expected fcfs or priority");
   }
@@ -261,13 +295,16 @@ void read_vllm_environment(ServeOptions& o, RawValues& raw, const FlagParser& p)
 }
 
 // What other nodes that type the same command must agree on.
-void note_cluster_flags(ServeOptions& o, const FlagParser& p) {
+void note_cluster_flags(ServeOptions& o, const RawValues& raw, const FlagParser& p) {
   const auto add = [&](const char* name, const std::string& value) {
     o.effective_flags.push_back({name, value});
     if (p.given(name)) o.cluster_flags.push_back({name, value});
   };
   add("--tensor-parallel-size", std::to_string(o.engine.parallel.tensor_parallel_size));
   add("--pipeline-parallel-size", std::to_string(o.engine.parallel.pipeline_parallel_size));
+  add("--tensor-split", raw.tensor_split);
+  add("--pipeline-layer-partition", raw.layer_partition);
+  add("--comm-dtype", o.engine.comm.dtype);
   add("--dtype", o.engine.dtype);
   add("--device", o.engine.device);
   add("--quantization", o.engine.quantization);
@@ -302,7 +339,7 @@ ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
   settle_model(o, raw);
   settle_step_size(o.engine.scheduler, o.engine, p);
   settle_server(o, raw);
-  note_cluster_flags(o, p);
+  note_cluster_flags(o, raw, p);
   o.parallel_given = p.given("--tensor-parallel-size") || p.given("--pipeline-parallel-size");
   return o;
 }

@@ -110,6 +110,35 @@ TEST(ServeOptions, TheArticlesCommandLine) {
   EXPECT_THAT(o.cluster_flags, Contains(Fact{"--tensor-parallel-size", "2"}));
 }
 
+TEST(ServeOptions, WhatCrossesBetweenRanks) {
+  const ServeOptions plain = parse_serve_options({"m"});
+  EXPECT_EQ(plain.engine.comm.dtype, "auto");
+  EXPECT_EQ(plain.engine.comm.transport, "tcp");
+  EXPECT_EQ(plain.engine.comm.port_min, 0);
+  const ServeOptions o = parse_serve_options({"m", "-tp", "2", "-pp", "2", "--comm-dtype", "fp8", "--comm-transport", "ucx", "--tcp-streams",
+                                              "4", "--data-ports", "30000-30010", "--network-interface", "eth1", "--tensor-split",
+                                              "2,1", "--pipeline-layer-partition", "9,7"});
+  EXPECT_EQ(o.engine.comm.dtype, "fp8");
+  EXPECT_EQ(o.engine.comm.transport, "ucx");
+  EXPECT_EQ(o.engine.comm.tcp_streams, 4);
+  EXPECT_EQ(o.engine.comm.port_min, 30000);
+  EXPECT_EQ(o.engine.comm.port_max, 30010);
+  EXPECT_EQ(o.interface, "eth1");
+  EXPECT_THAT(o.engine.parallel.tensor_split, ElementsAre(2, 1));
+  EXPECT_THAT(o.engine.parallel.pipeline_layer_partition, ElementsAre(9, 7));
+  // Nodes that type the same command must agree on these.
+  for (const Fact& flag : {Fact{"--comm-dtype", "fp8"}, Fact{"--tensor-split", "2,1"}, Fact{"--pipeline-layer-partition", "9,7"}}) {
+    EXPECT_THAT(o.cluster_flags, Contains(flag));
+  }
+  EXPECT_EQ(parse_serve_options({"m", "--data-ports", "30000"}).engine.comm.port_max, 30000);
+  EXPECT_THAT(error_of({"m", "--comm-dtype", "int4"}), HasSubstr("--comm-dtype int4: expected auto, int8 or fp8"));
+  EXPECT_THAT(error_of({"m", "--comm-transport", "mpi"}), HasSubstr("--comm-transport mpi: expected tcp or ucx"));
+  EXPECT_THAT(error_of({"m", "--tcp-streams", "65"}), HasSubstr("--tcp-streams 65: expected 1 to 64"));
+  for (const char* ports : {"0-9", "9-1", "1-70000", "a-b", "1-2-3"}) {
+    EXPECT_THAT(error_of({"m", "--data-ports", ports}), HasSubstr(std::string("--data-ports ") + ports)) << ports;
+  }
+}
+
 TEST(ServeOptions, TheModelMayBeAFlag) {
   EXPECT_EQ(parse_serve_options({"--model", "m"}).engine.model, "m");
   EXPECT_THAT(error_of({"m", "--model", "n"}), HasSubstr("two models"));

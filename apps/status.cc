@@ -5,6 +5,7 @@
 
 #include "apps/commands.h"
 #include "apps/flag_parser.h"
+#include "apps/time_summary.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -43,18 +44,15 @@ void print_engine(const Json& r) {
               fmt::format("{} running, {} waiting   {} tokens in, {} out since start", whole(r, "running"), whole(r, "waiting"),
                           group_digits(whole(r, "prompt_tokens")), group_digits(whole(r, "generation_tokens")))
                   .c_str());
-  const double steps = number(r, "steps");
-  const double compute = number(r, "compute_seconds");
-  const double comm = number(r, "comm_seconds");
-  const double host = number(r, "host_seconds");
-  const double sum = compute + comm + host;
-  if (steps > 0 && sum > 0) {
-    std::printf("step       %s\n",
-                fmt::format("{:.1f} ms: compute {:.0f}%, communication {:.0f}%, scheduling {:.0f}%   slowest: rank {}   {} "
-                            "between ranks",
-                            number(r, "step_seconds") / steps * 1e3, compute / sum * 100, comm / sum * 100, host / sum * 100,
-                            whole(r, "slowest_rank"), format_bytes(number(r, "comm_bytes")))
-                    .c_str());
+  const StepTimes times{.compute = number(r, "compute_seconds"), .comm = number(r, "comm_seconds"),
+                        .pp_comm = number(r, "pp_comm_seconds"), .host = number(r, "host_seconds"),
+                        .step = number(r, "step_seconds"), .bubble = number(r, "bubble_seconds"),
+                        .comm_bytes = whole(r, "comm_bytes"), .pp_comm_bytes = whole(r, "pp_comm_bytes"),
+                        .slowest_rank = static_cast<int>(whole(r, "slowest_rank"))};
+  const double sum = times.compute + times.comm + times.host;
+  if (const double steps = number(r, "steps"); steps > 0 && sum > 0) {
+    std::printf("step       %s\n", fmt::format("{:.1f} ms: {}{}", times.step / steps * 1e3, describe_shares(times, sum),
+                                              describe_traffic(times)).c_str());
   }
   const double blocks = number(r, "kv_blocks_total");
   const double queries = number(r, "prefix_queries");

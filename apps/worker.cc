@@ -1,15 +1,23 @@
 // `tutti worker`: gives this node's ranks to a head elsewhere, and to the next head after that one.
+#include <fmt/format.h>
+
+#include <optional>
+
 #include "apps/commands.h"
 #include "apps/flag_parser.h"
 #include "apps/signals.h"
+#include "apps/worker_health.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cluster/network.h"
 #include "cluster/node_agent.h"
+#include "server/port_owner.h"
 
 namespace tutti {
 namespace {
 
 constexpr int kDefaultPort = 29500;
+constexpr int kHealthPort = 8001;
 
 }  // namespace
 
@@ -20,6 +28,8 @@ int run_worker(const Arguments& arguments) {
   int tensor_parallel = 0;
   int pipeline_parallel = 0;
   bool debug = false;
+  std::string host = "0.0.0.0";
+  int health_port = kHealthPort;
   FlagParser p("tutti worker", "Joins the cluster of a head and runs the ranks it gives to this node. Model and flags come from the head.");
   p.value("--master-ip", &agent.head_address, "the head's address");
   p.value("--master-addr", &master_addr, "the same");
@@ -32,6 +42,8 @@ int run_worker(const Arguments& arguments) {
   p.value("--network-interface", &agent.interface, "name or CIDR of the network between nodes");
   p.value("--tensor-parallel-size", &tensor_parallel, "must be the head's, when given");
   p.value("--pipeline-parallel-size", &pipeline_parallel, "must be the head's, when given");
+  p.value("--host", &host, "where /health, /ready and /metrics of this node are served (0.0.0.0)");
+  p.value("--port", &health_port, "of these (8001); 0 = not at all");
   p.toggle("--once", &agent.once, "end with the head");
   p.toggle("--debug", &debug, "also show lines for developers");
   p.parse(arguments);
@@ -43,7 +55,17 @@ int run_worker(const Arguments& arguments) {
   if (pipeline_parallel > 0) agent.flags.push_back({"--pipeline-parallel-size", std::to_string(pipeline_parallel)});
   Signals signals;
   log::fact("tutti", "{}", build_id());
-  NodeAgent(std::move(agent), [&] { return signals.count(); }).run();
+  if (health_port < 0 || health_port > 65535) throw ConfigError(fmt::format("--port {}: expected 0 to 65535", health_port));
+  if (health_port > 0 && !p.given("--port") && !port_is_free(host, health_port)) {
+    log::note("port {} is taken{}: no /health and /metrics of this node. --port N serves them elsewhere", health_port,
+              describe_port_owner(health_port));
+    health_port = 0;
+  }
+  agent.health_port = health_port;
+  NodeAgent node(std::move(agent), [&] { return signals.count(); });
+  std::optional<WorkerHealth> health;
+  if (health_port > 0) health.emplace(host, health_port, [&node] { return node.report(); });
+  node.run();
   return static_cast<int>(ExitCode::kOk);
 }
 

@@ -201,6 +201,10 @@ struct Metrics::Impl {
     counter("tutti:comm_seconds_total", "Of that, inside collectives.", s.comm_seconds);
     counter("tutti:host_seconds_total", "Scheduling and handing out.", s.host_seconds);
     counter("tutti:comm_bytes_total", "Bytes that the slowest rank moved in collectives.", s.comm_bytes);
+    counter("tutti:pp_comm_seconds_total", "Of comm_seconds, between pipeline stages.", s.pp_comm_seconds);
+    counter("tutti:pp_comm_bytes_total", "Of comm_bytes, between pipeline stages.", s.pp_comm_bytes);
+    counter("tutti:bubble_seconds_total", "Of step_seconds, what a rank waited for another stage or the next step, on average.",
+            s.bubble_seconds);
     add(out, MetricType::Gauge, "tutti:slowest_rank", "Of the last step.", s.slowest_rank);
     add(out, MetricType::Gauge, "tutti:engine_healthy", "0 when the engine has failed.", s.healthy ? 1 : 0);
   }
