@@ -184,8 +184,8 @@ class ClusterTest(unittest.TestCase):
         finally:
             connection.close()
 
-    def get(self, path, timeout=10):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+    def get(self, path, timeout=10, port=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=timeout)
         try:
             connection.request("GET", path)
             return connection.getresponse().read().decode()

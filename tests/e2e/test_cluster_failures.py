@@ -111,10 +111,26 @@ class Refusals(ClusterTest):
             self.assertEqual(head.wait_exit(), 2)
         self.assertRegex(head.log(), rf"port {self.control_port} is taken by pid {os.getpid()}.*--master-port")
 
+    def test_taken_data_ports_are_named(self):
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            head = self.head_that_waits("--data-ports", f"{port}-{port}")
+            self.worker()
+            self.assertEqual(head.wait_exit(), 5)
+        self.assertRegex(head.log(), rf"rank [01] .*connecting ranks: no free port on 127.0.0.1 between {port} and {port}: "
+                                     r"widen the range with --data-ports")
+
     def test_words_for_typing_errors(self):
         for arguments, message in [(["serve", "no-such-model"], 'no model "no-such-model" here'),
                                    (["serve", self.model, "--tensor-paralel-size", "2"], "near: --tensor-parallel-size"),
                                    (["serv"], 'unknown command "serv"; near: serve'),
+                                   (["serve", self.model, "--comm-dtype", "int4"], "--comm-dtype int4: expected auto, int8 or fp8"),
+                                   (["serve", self.model, "--data-ports", "9-1"], "--data-ports 9-1: expected a range"),
+                                   (["serve", self.model, "--tcp-streams", "0"], "--tcp-streams 0: expected 1 to 64"),
+                                   (["serve", self.model, "-tp", "2", "--tensor-split", "2"], "--tensor-split has 1 numbers"),
                                    (["serve", self.model, "--enable-lora"], "LoRA adapters are not served")]:
             process = self.start(*arguments)
             self.assertEqual(process.wait_exit(), 2)

@@ -1,10 +1,16 @@
 """Four ways of launching give the same cluster: the same answer as one rank, and nothing left afterwards."""
+import pathlib
+import re
 import signal
 import unittest
 
-from cluster_harness import ClusterTest
+from cluster_harness import ClusterTest, free_ports
 
 READY = "Application startup complete."
+
+
+def loopback_bytes():
+    return int(pathlib.Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 
 class Launch(ClusterTest):
@@ -30,11 +36,48 @@ class Launch(ClusterTest):
         self.assertEqual(self.complete(), self.reference_text())
         self.end(head)
 
-    def test_pipeline_stages(self):
-        head = self.serve("-pp", 2)
+    def test_ranks_of_unequal_speed(self):
+        head = self.serve("-tp", 2, "--tensor-split", "2,1")
         head.wait_for(READY)
         self.assertEqual(self.complete(), self.reference_text())
+        weights = [float(w) for w in head.wait_for(r"weights by rank: ([\d.]+), ([\d.]+) GiB").groups()]
+        self.assertGreater(weights[0], 1.4 * weights[1])
         self.end(head)
+
+    def test_pipeline_stages(self):
+        for flags in ([], ["--pipeline-layer-partition", "7,5"]):
+            head = self.serve("-pp", 2, *flags)
+            head.wait_for(READY)
+            self.assertEqual(self.complete(), self.reference_text())
+            metrics = self.get("/metrics")
+            for name in ("rank_pp_comm_seconds_total{rank=\"1\"", "rank_pp_comm_bytes_total{rank=\"1\"", "bubble_seconds_total"):
+                self.assertRegex(metrics, rf"tutti:{re.escape(name)}.* [0-9.e+-]*[1-9]")
+            client = self.start("complete", "Hello", "--url", f"http://127.0.0.1:{self.port}", "--max-tokens", 24)
+            self.assertEqual(client.wait_exit(60), 0, client.log())
+            self.assertRegex(client.log(), r"communication \d+% \(\d+% between stages\).* between ranks \(.* between stages\), "
+                                           r"bubble \d+%, slowest: rank [01]")
+            self.end(head)
+
+    def test_one_rank_moves_nothing(self):
+        head = self.serve()
+        head.wait_for(READY)
+        self.complete()
+        self.assertRegex(self.get("/metrics"), r"tutti:comm_bytes_total 0\b")
+        self.end(head)
+
+    def test_sums_may_cross_in_a_smaller_type(self):
+        """Two nodes on loopback, as only what crosses between nodes is cut down."""
+        traffic = {}
+        for dtype in ("auto", "int8"):
+            head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--comm-dtype", dtype, "--tcp-streams", 2)
+            worker = self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port, "--once")
+            head.wait_for(READY)
+            before = loopback_bytes()
+            self.complete(max_tokens=200)
+            traffic[dtype] = loopback_bytes() - before
+            self.end(head)
+            self.assertEqual(worker.wait_exit(), 0, worker.log())
+        self.assertLess(traffic["int8"], 0.75 * traffic["auto"])
 
     def test_the_same_command_on_every_node(self):
         flags = ["-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1"]
@@ -50,11 +93,14 @@ class Launch(ClusterTest):
     def test_a_worker_joins_with_the_line_that_the_head_prints(self):
         head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1")
         line = head.wait_for(r"waiting +for 1 more rank, for 10 min .*\n.*?tutti (worker --master-ip 127.0.0.1 --master-port \d+) --token-file")
-        worker = self.start(*line.group(1).split(), "--tensor-parallel-size", 2, "--pipeline-parallel-size", 1)
+        health_port = free_ports(1)[0]
+        worker = self.start(*line.group(1).split(), "--tensor-parallel-size", 2, "--pipeline-parallel-size", 1, "--port", health_port)
         head.wait_for(READY)
         head.wait_for(r"joined +.* 127.0.0.1: .*rank 1; same build")
-        worker.wait_for(r"ready +rank 1 serves")
+        worker.wait_for(rf"ready +rank 1 serves. Health and metrics: http://127.0.0.1:{health_port}. Ctrl-C leaves")
         self.assertEqual(self.complete(), self.reference_text())
+        self.assertIn('"ready"', self.get("/health", port=health_port))
+        self.assertRegex(self.get("/metrics", port=health_port), r'tutti:worker_rank_steps_total{rank="1"} [1-9]')
         status = self.start("status", "--address", f"127.0.0.1:{self.control_port}")
         self.assertEqual(status.wait_exit(), 0, status.log())
         self.assertRegex(status.stdout, r"cluster +0011 +ready")

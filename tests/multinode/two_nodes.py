@@ -43,6 +43,16 @@ class TwoNodes:
     def cut(self, device):
         ip("-n", self.names[1], "link", "set", device, "down")
 
+    def mend(self, device):
+        ip("-n", self.names[1], "link", "set", device, "up")
+
+    def add_twin(self, device, address):
+        """A device that leads nowhere, with the same address on both nodes, as container bridges have."""
+        for name in self.names:
+            ip("-n", name, "link", "add", device, "type", "veth", "peer", "name", device + "-end")
+            ip("-n", name, "link", "set", device + "-end", "up")
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", device)
+            ip("-n", name, "link", "set", device, "up")
 
     def swallow(self, device):
         """From now on node 2 hears nothing and is not heard, and nobody is told."""
@@ -60,6 +70,7 @@ def smallest_payload(num_tokens):
 
 
 def real_model():
-    """A real model for the test, named by TUTTI_TEST_MODEL; None when it is not there."""
-    path = os.environ.get("TUTTI_TEST_MODEL", "")
-    return path if path and pathlib.Path(path).exists() else None
+    """A real model: what TUTTI_TEST_MODEL names, or the one that the demo keeps; None when there is none."""
+    kept = pathlib.Path.home() / ".cache" / "tutti" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    path = pathlib.Path(os.environ.get("TUTTI_TEST_MODEL", kept))
+    return str(path) if path.exists() else None

@@ -77,6 +77,23 @@ TEST_P(Parity, BitsOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, Parity, ::testing::ValuesIn(grid()), name_of);
 
+// Numbers of ranks that divide nothing, with KV heads of their own and with shared ones.
+TEST(ManyRanks, BitsOfOneRank) {
+  const auto schedule = make_schedule(requests());
+  for (const int kv_heads : {7, 2}) {
+    Json config = tiny_config();
+    config["num_attention_heads"] = 14;
+    config["num_key_value_heads"] = kv_heads;
+    const TinyModel model(config);
+    const Results expected = run_cluster(dummy_engine(model.path(), 1, 1), schedule);
+    for (const int tp : {5, 6, 7}) {
+      SCOPED_TRACE(::testing::Message() << tp << " ranks, " << kv_heads << " KV heads");
+      expect_same(expected, run_cluster(dummy_engine(model.path(), tp, 1), schedule));
+    }
+    expect_same(expected, run_cluster(dummy_engine(model.path(), 7, 1), schedule, {}, TransportKind::kTcp));
+  }
+}
+
 TEST(UnevenShares, LogitsOfOneRank) {
   const TinyModel model(tiny_config());
   const auto schedule = make_schedule(requests());

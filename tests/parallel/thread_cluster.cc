@@ -44,12 +44,14 @@ void collect(const ModelRunnerOutput& output, Results& results) {
   }
 }
 
-ParallelGroups groups_of(const ParallelConfig& parallel, int rank, TransportKind transport, Store& store) {
+ParallelGroups groups_of(const EngineConfig& engine, int rank, TransportKind transport, Store& store) {
+  const ParallelConfig& parallel = engine.parallel;
   CommOptions options;
+  options.comm_dtype = comm_dtype_from_name(engine.comm.dtype).value();
+  options.tcp_streams = engine.comm.tcp_streams;
   options.rank = rank;
   options.size = parallel.replica_size();
   options.transport = transport;
-  options.timeout = std::chrono::seconds(60);  // sanitizers on a busy machine
   return make_parallel_groups(options, parallel.tp_group(rank), parallel.pp_group(rank), store);
 }
 
@@ -98,7 +100,7 @@ Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutpu
   std::exception_ptr failure;
   const auto run_rank = [&](int rank) {
     try {
-      Worker worker(engine, rank, groups_of(engine.parallel, rank, transport, store), ranks, rank);
+      Worker worker(engine, rank, groups_of(engine, rank, transport, store), ranks, rank);
       auto source = std::make_unique<ModelSource>(open_model(engine));
       if (prepare) prepare(*source);
       worker.load({}, std::move(source));
@@ -135,6 +137,7 @@ EngineConfig test_engine(const std::string& model_path, int tp, int pp) {
   engine.scheduler.max_model_len = 128;
   engine.cache.num_blocks_override = 128;
   engine.cpu_threads = 1;
+  engine.collective_timeout_s = 60;  // sanitizers on a busy machine
   return engine;
 }
 
