@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kSlowestRate = 5e9;  // multiply-adds a second that any machine reaches
 constexpr double kPatience = 20.0;    // a rank is late when it took that many times longer
-constexpr double kLeast = 0.3;        // of the ceiling: below this the system's hiccups look like failures
+constexpr double kLeast = 0.5;        // of the ceiling: below this the system's hiccups look like failures
 constexpr double kForget = 0.1;
 
 }  // namespace

@@ -19,7 +19,7 @@ class StepClock {
   // A step of `rows` rows took this long.
   void record(int64_t rows, std::chrono::nanoseconds duration);
   // Deadline of one collective in a step of `rows` rows: what the step should take, and 20 times that again, but no less
-  // than 3 tenths of the ceiling and no more than the ceiling.
+  // than half of the ceiling and no more than the ceiling.
   std::chrono::nanoseconds timeout(int64_t rows) const;
   std::string describe(int64_t rows) const;  // "32 ms", "at most 110 s" when there is nothing to go by
 
