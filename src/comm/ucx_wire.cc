@@ -95,7 +95,7 @@ class UcxWire final : public Wire {
   struct Peer {
     ucp_ep_h endpoint = nullptr;
     std::atomic<ucs_status_t> status{UCS_OK};
-    bool left = false;
+    std::optional<Clock::time_point> left;  // when it said goodbye
   };
   struct Flight {
     void* request = nullptr;
@@ -163,9 +163,7 @@ class UcxWire final : public Wire {
   void close() {
     for (Peer& peer : peers_) {
       if (peer.endpoint == nullptr) continue;
-      ucp_request_param_t param{};
-      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      ucp_request_param_t param{};  // in order: what was sent still arrives
       finish(ucx_.ep_close_nbx(peer.endpoint, &param), Deadline::after(kLastWords));
       peer.endpoint = nullptr;
     }
@@ -235,9 +233,11 @@ class UcxWire final : public Wire {
     read_control();
     for (int r = 0; r < group_.size; ++r) {
       const Peer& peer = peers_[static_cast<size_t>(r)];
-      if (peer.status != UCS_OK) throw_lost(call, r, peer.status);
+      if (!peer.left && peer.status != UCS_OK) throw_lost(call, r, peer.status);
+      // What it sent before it left still counts, and may not have been looked at yet.
+      if (!peer.left || Clock::now() - *peer.left < kLastWords) continue;
       const bool wanted = std::any_of(transfers.begin(), transfers.end(), [r](const Transfer& t) { return t.peer == r && t.left() > 0; });
-      if (peer.left && wanted) end(call, r, "left the group", "");
+      if (wanted) end(call, r, "left the group", "");
     }
     if (!call.deadline.passed()) return;
     const auto late = std::find_if(transfers.begin(), transfers.end(), [](const Transfer& t) { return t.left() > 0 && !t.sending; });
@@ -270,7 +270,7 @@ class UcxWire final : public Wire {
       finish(ucx_.tag_msg_recv_nbx(worker_, &words, std::min(info.length, sizeof words), message, &param), Deadline::after(kLastWords));
       words.text[sizeof words.text - 1] = '\0';
       if (words.from < 0 || words.from >= group_.size) continue;
-      if (words.word == Word::kGoodbye) peers_[static_cast<size_t>(words.from)].left = true;
+      if (words.word == Word::kGoodbye) peers_[static_cast<size_t>(words.from)].left = Clock::now();
       if (words.word == Word::kAbort) throw CommError(words.text, words.peer < group_.size ? words.peer : -1);
     }
   }
