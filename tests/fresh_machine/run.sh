@@ -52,7 +52,7 @@ mkdir -p "$TARGET/srv"
 git clone -q "file://$REPO" "$TARGET/srv/tutti"
 
 inside() { chroot "$TARGET" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  CI=true LC_ALL=C.UTF-8 PIP_CERT=/etc/ssl/host-certificates.crt bash -c "$1"; }
+  CI=true LANG=C.UTF-8 PIP_CERT=/etc/ssl/host-certificates.crt bash -c "$1"; }
 
 start=$SECONDS
 inside 'cd /srv/tutti && scripts/demo.sh --once'
