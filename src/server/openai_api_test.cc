@@ -332,10 +332,19 @@ TEST(OpenAiApi, StreamIntervalMergesTokens) {
   server.executor().step_delay_us = 2000;
   const auto events =
       server.post("/v1/completions", completion({{"max_tokens", 16}, {"stream", true}})).events();
-  // 1 + 5 + 5 + 5, and [DONE]
-  ASSERT_EQ(events.size(), 5u);
-  EXPECT_EQ(parse_json(events[0], "event")["choices"][0]["text"], "h");
-  EXPECT_EQ(parse_json(events[1], "event")["choices"][0]["text"], "ello ");
+  // At best 1 + 5 + 5 + 5 and [DONE]; where the server's thread gets its turn late, an event holds more, never less.
+  ASSERT_GE(events.size(), 3u);
+  ASSERT_LE(events.size(), 5u);
+  std::string text;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const std::string piece = parse_json(events[i], "event")["choices"][0]["text"];
+    if (i > 0 && i + 2 < events.size()) {
+      EXPECT_GE(piece.size(), 5u) << "event " << i;
+    }
+    text += piece;
+  }
+  EXPECT_EQ(text.size(), 16u);
+  EXPECT_EQ(text.substr(0, 6), "hello ");
 }
 
 TEST(OpenAiApi, ToolCalls) {
