@@ -38,7 +38,7 @@ class Holder {
   Holder& operator=(const Holder&) = delete;
 
  private:
-  const char* before_;
+  [[maybe_unused]] const char* before_;  // not in a build without CUDA
 };
 // Bytes of device memory that this process holds under a name, and "weights 14.96 GiB, KV cache 100.20 GiB" of all.
 int64_t held_bytes(const std::string& name);
@@ -84,8 +84,8 @@ class StreamEvent {
   float microseconds_since(const StreamEvent& earlier) const;
 
  private:
-  bool recorded_ = false;
-  void* event_ = nullptr;
+  [[maybe_unused]] bool recorded_ = false;
+  [[maybe_unused]] void* event_ = nullptr;
 };
 
 }  // namespace tutti::cuda
