@@ -17,6 +17,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import time
 
 from serving_client import serve_and_measure
 
@@ -77,32 +78,49 @@ def summary(values, digits=2):
     return {"median": round(statistics.median(values), digits), "range": [round(min(values), digits), round(max(values), digits)]}
 
 
-def compare_tests(a, model, tests):
-    rounds = {test: {"tutti": [], "share": [], "read": [], "peer": []} for test in tests}
-    for i in range(a.rounds):
-        for side in ("tutti", "peer") if i % 2 == 0 else ("peer", "tutti"):
-            if side == "peer":
-                for test, speed in peers(a, model, tests).items():
-                    rounds[test]["peer"].append(speed)
-            else:
-                figures, report = ours(a, model, tests)
-                for test, (speed, share, read) in figures.items():
-                    rounds[test]["tutti"].append(speed)
-                    rounds[test]["read"].append(read)
-                    if share is not None:
-                        rounds[test]["share"].append(share)
-    rows = []
-    for test, r in rounds.items():
-        row = {"model": os.path.basename(model), "threads": a.threads, "test": test, "level": report["level"],
-               "tutti_tokens_s": summary(r["tutti"]), "peer_tokens_s": summary(r["peer"]),
-               "ratio": round(statistics.median(r["tutti"]) / statistics.median(r["peer"]), 3), "read_gb_s": summary(r["read"])}
-        if r["share"]:
-            row["share_of_read_bandwidth"] = summary(r["share"], 3)
-        rows.append(row)
-        share = f", {row['share_of_read_bandwidth']['median']:.0%} of {row['read_gb_s']['median']:.1f} GB/s" if r["share"] else ""
-        print(f"{row['model']:28} {test:8} {a.threads} threads: {row['tutti_tokens_s']['median']:8.1f} tokens/s, peer "
-              f"{row['peer_tokens_s']['median']:8.1f}: {row['ratio']:.2f}x{share}", flush=True)
-    return rows
+def one_round(a, model, tests, number, values):
+    """Adds to values: {test: {"tutti", "share", "read", "peer": [a figure a round]}}. Returns the level of our kernels."""
+    level = ""
+    for side in ("tutti", "peer") if number % 2 == 0 else ("peer", "tutti"):
+        if side == "peer":
+            for test, speed in peers(a, model, tests).items():
+                values[test]["peer"].append(speed)
+            continue
+        figures, report = ours(a, model, tests)
+        level = report["level"]
+        for test, (speed, share, read) in figures.items():
+            values[test]["tutti"].append(speed)
+            values[test]["read"].append(read)
+            if share is not None:
+                values[test]["share"].append(share)
+    return level
+
+
+def row_of(a, model, test, level, values):
+    row = {"model": os.path.basename(model), "threads": a.threads, "test": test, "level": level, "rounds": len(values["peer"]),
+           "tutti_tokens_s": summary(values["tutti"]), "peer_tokens_s": summary(values["peer"]),
+           "ratio": round(statistics.median(values["tutti"]) / statistics.median(values["peer"]), 3),
+           "read_gb_s": summary(values["read"])}
+    share = ""
+    if values["share"]:
+        row["share_of_read_bandwidth"] = summary(values["share"], 3)
+        share = f", {row['share_of_read_bandwidth']['median']:.0%} of {row['read_gb_s']['median']:.1f} GB/s"
+    print(f"{row['model']:28} {test:8} {a.threads} threads, {row['rounds']} rounds: {row['tutti_tokens_s']['median']:8.1f} tokens/s, peer "
+          f"{row['peer_tokens_s']['median']:8.1f}: {row['ratio']:.2f}x{share}", flush=True)
+    return row
+
+
+def compare_tests(a, tests):
+    """Rounds over all models; what is there is stored after each. A round is not begun when the time is over."""
+    begin = time.monotonic()
+    values = {model: {test: {"tutti": [], "share": [], "read": [], "peer": []} for test in tests} for model in a.model}
+    for number in range(a.rounds):
+        if number > 0 and time.monotonic() - begin > a.seconds:
+            break
+        for model in a.model:
+            level = one_round(a, model, tests, number, values[model])
+            for test in tests:
+                store(a, row_of(a, model, test, level, values[model][test]))
 
 
 def server_command(a, side, model, port):
@@ -119,7 +137,7 @@ def compare_server(a, model):
         for side in ("tutti", "peer") if i % 2 == 0 else ("peer", "tutti"):
             rounds[side].append(serve_and_measure(side, lambda port: server_command(a, side, model, port), seed=i))
             print(side, json.dumps(rounds[side][-1]), flush=True)
-    row = {"model": os.path.basename(model), "threads": a.threads, "test": "server 32 x 128 in 64 out, 8 at once"}
+    row = {"model": os.path.basename(model), "threads": a.threads, "test": "server 32 x 128 in 64 out, 8 at once", "rounds": a.rounds}
     for side, results in rounds.items():
         row[side] = {key: summary([r[key] for r in results]) for key in results[0]}
     row["ratio_output_tokens_s"] = round(row["tutti"]["output_tokens_s"]["median"] / row["peer"]["output_tokens_s"]["median"], 3)
@@ -137,22 +155,24 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tests", default="pp512,tg128,batch8,batch32")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3600, help="no round is begun later than this")
     parser.add_argument("--json", help="written here; rows of other models, threads and tests in it are kept")
     a = parser.parse_args()
 
     tests = a.tests.split(",")
-    rows = []
-    for model in a.model:
-        for row in [compare_server(a, model)] if tests == ["server"] else compare_tests(a, model, tests):
-            row.update(rounds=a.rounds, commit=first_line("git", "rev-parse", "--short", "HEAD"),
-                       command=f"bench/cpu_peers.py --build build --peer LLAMA_CPP/build/bin --model {row['model']} --threads "
-                               f"{a.threads} --tests {a.tests} --rounds {a.rounds}")
-            rows.append(row)
-            if a.json:
-                store(a, row)
+    if tests == ["server"]:
+        for model in a.model:
+            store(a, compare_server(a, model))
+    else:
+        compare_tests(a, tests)
 
 
 def store(a, row):
+    if not a.json:
+        return
+    row.update(commit=first_line("git", "rev-parse", "--short", "HEAD"),
+               command=f"bench/cpu_peers.py --build build --peer LLAMA_CPP/build/bin --model {row['model']} --threads {a.threads} "
+                       f"--tests {a.tests} --rounds {a.rounds}")
     report = {"what": "tutti beside llama.cpp on one CPU, alternating; tokens/s", "results": []}
     if os.path.exists(a.json):
         with open(a.json, encoding="utf-8") as file:
