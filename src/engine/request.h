@@ -30,6 +30,7 @@ struct Request {
   // Counts preemptions: an answer that was computed for an earlier placement says nothing about today's blocks.
   int incarnation = 0;
   int64_t num_cached_tokens = 0;     // prompt tokens that the prefix cache gave, at the first start
+  int64_t num_counted_tokens = 0;    // prompt tokens that the counters know
   uint64_t order = 0;                // arrival
   Clock::time_point started{};       // its first step
 

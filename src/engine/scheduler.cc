@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -162,6 +163,8 @@ void Scheduler::fill(Step& step) {
     step.decode_rows_left = std::max<int64_t>(1, (num_running() + options_.pipeline_stages - 1) / options_.pipeline_stages);
     if (options_.scheduler.enable_chunked_prefill) step.budget = std::min(step.budget, pipeline_piece(step));
   }
+  step.output.scheduled.reserve(running_.size());
+  step.record.parts.reserve(running_.size());
   schedule_running(step, /*decodes=*/true);
   schedule_running(step, /*decodes=*/false);
   // Whoever was preempted in this step would only take back the blocks that it has just given.
@@ -194,11 +197,12 @@ void Scheduler::schedule_running(Step& step, bool decodes) {
     const int64_t n = chunk(request, step.budget);
     std::vector<int32_t> new_blocks;
     const Rank rank = it->first;
+    const int64_t before = num_running();
     if (n > 0 && make_room(step, request, request.num_computed_tokens + n, &new_blocks)) {
       place(step, request, n, std::move(new_blocks));
       if (decodes) --step.decode_rows_left;
     }
-    it = running_.upper_bound(rank);
+    it = num_running() == before ? std::next(it) : running_.upper_bound(rank);
   }
 }
 
@@ -265,9 +269,9 @@ void Scheduler::schedule_waiting(Step& step) {
     if (request.incarnation == 0) {
       request.started = Clock::now();
       request.num_cached_tokens = request.num_computed_tokens;
-      counters_.prompt_tokens += request.num_cached_tokens;
     }
     request.num_confirmed_tokens = request.num_computed_tokens;
+    count_prompt(request);
     it = waiting_.erase(it);
     running_.emplace(rank_of(request), &request);
     request.running = true;
@@ -296,40 +300,46 @@ void Scheduler::update(const ModelRunnerOutput& output) {
   const InFlight record = std::move(in_flight_.front());
   in_flight_.pop_front();
   CHECK_EQ(output.step, record.step);
+  outputs_.reserve(outputs_.size() + output.sampled.size());
+  auto sampled = output.sampled.begin();
   for (const InFlight::Part& part : record.parts) {
+    const SampledToken* token = sampled != output.sampled.end() && sampled->id == part.id ? &*sampled++ : nullptr;
     Request* request = find(part.id);
-    if (request == nullptr || request->incarnation != part.incarnation) continue;
-    const int64_t before = request->num_confirmed_tokens;
-    request->num_confirmed_tokens = std::max(before, part.computed);
-    if (request->incarnation == 0) {
-      const int64_t now = std::min(request->num_confirmed_tokens, request->num_prompt_tokens);
-      counters_.prompt_tokens += std::max<int64_t>(0, now - before);
-    }
-  }
-  for (const SampledToken& sampled : output.sampled) {
-    Request* request = find(sampled.id);
     if (request == nullptr) continue;  // ended while the step was in flight
-    collect_prompt_logprobs(*request, record, sampled);
-    if (sampled.has_token) append_token(*request, sampled);
+    const bool current = request->incarnation == part.incarnation;
+    if (current) confirm(*request, part.computed);
+    if (token != nullptr) {
+      if (current) collect_prompt_logprobs(*request, *token);
+      if (token->has_token && append_token(*request, *token)) continue;
+    }
+    if (current) kv_.publish(*request, request->num_confirmed_tokens);
   }
-  for (const InFlight::Part& part : record.parts) {
-    Request* request = find(part.id);
-    if (request != nullptr && request->incarnation == part.incarnation) kv_.publish(*request, request->num_confirmed_tokens);
-  }
+  CHECK(sampled == output.sampled.end());
 }
 
-// Prompt logprobs come chunk by chunk. What an earlier placement computed, and what is computed again after a
-// preemption once the first token is out, does not count.
-void Scheduler::collect_prompt_logprobs(Request& request, const InFlight& record, const SampledToken& sampled) {
+void Scheduler::confirm(Request& request, int64_t computed) {
+  request.num_confirmed_tokens = std::max(request.num_confirmed_tokens, computed);
+  count_prompt(request);
+}
+
+// Each prompt token counts once, however often it is computed.
+void Scheduler::count_prompt(Request& request) {
+  const int64_t known = std::min(request.num_confirmed_tokens, request.num_prompt_tokens);
+  const int64_t fresh = std::max<int64_t>(0, known - request.num_counted_tokens);
+  request.num_counted_tokens += fresh;
+  counters_.prompt_tokens += fresh;
+}
+
+// Prompt logprobs come chunk by chunk. What is computed again after a preemption once the first token is out does not
+// count.
+void Scheduler::collect_prompt_logprobs(Request& request, const SampledToken& sampled) {
   if (sampled.prompt_logprobs.empty() || request.num_output_tokens() > 0) return;
-  const auto part = std::find_if(record.parts.begin(), record.parts.end(),
-                                 [&](const InFlight::Part& p) { return p.id == sampled.id; });
-  if (part == record.parts.end() || part->incarnation != request.incarnation) return;
   auto& all = request.prompt_logprobs;
   all.insert(all.end(), sampled.prompt_logprobs.begin(), sampled.prompt_logprobs.end());
 }
 
-void Scheduler::append_token(Request& request, const SampledToken& sampled) {
+// True when it was the request's last.
+bool Scheduler::append_token(Request& request, const SampledToken& sampled) {
   CHECK_GT(request.num_pending, 0);
   --request.num_pending;
   request.tokens.push_back(sampled.token_id);
@@ -352,10 +362,11 @@ void Scheduler::append_token(Request& request, const SampledToken& sampled) {
   }
   if (output.finish_reason == FinishReason::kNone) {
     outputs_.push_back(std::move(output));
-  } else {
-    kv_.publish(request, request.num_confirmed_tokens);
-    finish(request, std::move(output));
+    return false;
   }
+  kv_.publish(request, request.num_confirmed_tokens);
+  finish(request, std::move(output));
+  return true;
 }
 
 std::vector<TokenOutput> Scheduler::take_outputs() { return std::exchange(outputs_, {}); }

@@ -98,8 +98,10 @@ class Scheduler {
   void preempt(Step& step, Request& request);
   void place(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t> new_blocks);
   void expire();
-  void collect_prompt_logprobs(Request& request, const InFlight& record, const SampledToken& sampled);
-  void append_token(Request& request, const SampledToken& sampled);
+  void confirm(Request& request, int64_t computed);
+  void count_prompt(Request& request);
+  void collect_prompt_logprobs(Request& request, const SampledToken& sampled);
+  bool append_token(Request& request, const SampledToken& sampled);
   void finish(Request& request, TokenOutput output);
 
   Options options_;

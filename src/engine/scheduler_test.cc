@@ -384,8 +384,8 @@ TEST(Scheduler, PipelineStagesShareALongPrompt) {
   }
 }
 
-// Random arrivals, aborts, sizes and look-ahead under memory pressure: every request that was not aborted gets exactly
-// its tokens, budgets hold, and nothing starves.
+// Random arrivals, aborts (in every second round), sizes and look-ahead under memory pressure: every request that was not
+// aborted gets exactly its tokens, each prompt token counts once, budgets hold, and nothing starves.
 TEST(Scheduler, RandomLoadGivesEveryRequestItsTokens) {
   std::mt19937 rng(7);
   for (int round = 0; round < 40; ++round) {
@@ -396,14 +396,17 @@ TEST(Scheduler, RandomLoadGivesEveryRequestItsTokens) {
     std::map<RequestId, int> wanted;
     std::deque<SchedulerOutput> flying;
     RequestId next = 1;
+    int64_t prompt_tokens = 0;
     for (int turn = 0; turn < 3000 && (next <= 60 || h.scheduler.has_requests() || !flying.empty()); ++turn) {
       if (next <= 60 && rng() % 3 == 0) {
         const int count = 1 + static_cast<int>(rng() % 30);
         wanted[next] = count;
-        h.scheduler.add(make_request(next, 1 + static_cast<int>(rng() % 120), count, rng() % 2 ? 777 : 0));
+        const int prompt = 1 + static_cast<int>(rng() % 120);
+        prompt_tokens += prompt;
+        h.scheduler.add(make_request(next, prompt, count, rng() % 2 ? 777 : 0));
         ++next;
       }
-      if (!wanted.empty() && rng() % 40 == 0) {
+      if (round % 2 == 1 && !wanted.empty() && rng() % 40 == 0) {
         const RequestId id = 1 + rng() % (next - 1);
         h.scheduler.abort(id);
         if (!h.finished.contains(id)) wanted.erase(id);
@@ -419,6 +422,9 @@ TEST(Scheduler, RandomLoadGivesEveryRequestItsTokens) {
       h.collect();
     }
     EXPECT_FALSE(h.scheduler.has_requests());
+    if (round % 2 == 0) {
+      EXPECT_EQ(h.scheduler.counters().prompt_tokens, prompt_tokens);
+    }
     for (const auto& [id, count] : wanted) EXPECT_EQ(h.tokens[id], expected_tokens(id, count)) << "request " << id;
   }
 }

@@ -82,7 +82,7 @@ struct StepTiming {
 
 struct ModelRunnerOutput {
   int64_t step = 0;
-  std::vector<SampledToken> sampled;
+  std::vector<SampledToken> sampled; // in the order of the step's rows
   std::vector<StepTiming> timings;   // one a rank
   bool operator==(const ModelRunnerOutput&) const = default;
 };
