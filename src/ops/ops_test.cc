@@ -205,6 +205,41 @@ TEST_P(OpsTest, LinearOfEveryTypeAndRaggedShapes) {
   }
 }
 
+// The largest codes against the largest activations: sums that are kept in narrow integers on the way must hold them.
+TEST_P(OpsTest, LargestCodesMeetLargestActivations) {
+  for (const DType dtype : kWeightTypes) {
+    if (!is_quantized(dtype)) continue;
+    for (const int fill : {0xff, 0x80, 0x7f, 0x00}) {
+      const int64_t k = 512, n = 34, rows = 15;
+      Weight w = make_weight(random_, dtype, n, k);
+      const DTypeInfo& info = dtype_info(dtype);
+      const auto [d, m] = half_offsets(dtype);
+      for (int64_t b = 0; b < n * k / info.block_size; ++b) {
+        uint8_t* p = w.tensor.data_as<uint8_t>() + b * info.block_bytes;
+        for (int i = 0; i < info.block_bytes; ++i) {
+          const bool scale = (d >= 0 && i / 2 == d / 2) || (m >= 0 && i / 2 == m / 2);
+          if (!scale) p[i] = static_cast<uint8_t>(fill);
+        }
+      }
+      for (int64_t r = 0; r < n; ++r) dequantize_row(dtype, w.tensor.row<uint8_t>(r), k, w.values.data() + r * k);
+      const Tensor x = poisoned({rows, k}), out = poisoned({rows, n});
+      for (int64_t r = 0; r < rows; ++r) std::fill_n(x.row<float>(r), k, r % 2 == 0 ? 1.0f : -1.0f);
+      const PackedWeight packed = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
+      ops::linear(ctx_, x, packed, Tensor(), out);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t j = 0; j < n; ++j) {
+          double expected = 0, magnitude = 0;
+          for (int64_t i = 0; i < k; ++i) {
+            const double value = double{w.values[static_cast<size_t>(j * k + i)]};
+            expected += x.row<float>(r)[i] * value, magnitude += std::abs(value);
+          }
+          ASSERT_NEAR(out.row<float>(r)[j], expected, 1e-6 * magnitude + 1e-6) << dtype_name(dtype) << " of bytes " << fill;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(OpsTest, PiecesSlicesAndGateUp) {
   for (const DType dtype : kWeightTypes) {
     // Rows 7..47 and 60..100 and some columns in the middle: strided views of the "file".

@@ -26,7 +26,7 @@ inline constexpr int kQuads = kBlock / 4;
 // Rows are computed in groups of this many, which bounds scratch memory; a multiple of every level's tile height.
 inline constexpr int64_t kRowGroup = 240;
 // k is walked in chunks of this many elements, so that a chunk of a panel stays in the first-level cache for all rows.
-inline constexpr int64_t kPlainChunk = 512;
+inline constexpr int64_t kPlainChunk = 256;
 inline constexpr int64_t kQuantChunk = 256;
 
 inline constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }

@@ -19,40 +19,42 @@ struct RowsOf32 {
   static constexpr int kRowStride = kPanelRows, kStep = 1;
 };
 
-// c[r][column .. column + 2 vectors) (+)= sum over k of a(r, k) * panel(k, column ...).  `k` is even.
-template <class V, class W, class Layout, int kRows>
+// c[r][column .. column + kVectors vectors) (+)= sum over k of a(r, k) * panel(k, column ...).  `k` is even.
+template <class V, class W, class Layout, int kRows, int kVectors = 2>
 inline void plain_tile(const float* a, const uint8_t* panel, int column, int64_t k, float* c, int64_t ldc, bool first) {
   using F = typename V::F;
   constexpr int kPairBytes = 2 * kPanelRows * W::kElementBytes;
-  F acc[kRows][2];
+  F acc[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
-    acc[r][0] = first ? V::zero() : V::load(c + r * ldc);
-    acc[r][1] = first ? V::zero() : V::load(c + r * ldc + V::kLanes);
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = first ? V::zero() : V::load(c + r * ldc + v * V::kLanes);
   }
+  const auto add_products = [&](const F* w, const float* x) TUTTI_INLINE {
+    for (int r = 0; r < kRows; ++r) {
+      const F xr = V::set1(x[r * Layout::kRowStride]);
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = V::fma(w[v], xr, acc[r][v]);
+    }
+  };
   for (int64_t i = 0; i < k; i += 2) {
     if constexpr (kRows <= 4) {
       if (column == 0) V::template prefetch<kPairBytes>(panel + V::kPrefetchBytes);
     }
-    const F w0 = W::template load_first<V>(panel, column), w1 = W::template load_first<V>(panel, column + V::kLanes);
-    for (int r = 0; r < kRows; ++r) {
-      const F x = V::set1(a[r * Layout::kRowStride]);
-      acc[r][0] = V::fma(w0, x, acc[r][0]);
-      acc[r][1] = V::fma(w1, x, acc[r][1]);
-    }
-    const F w2 = W::template load_second<V>(panel, column), w3 = W::template load_second<V>(panel, column + V::kLanes);
-    for (int r = 0; r < kRows; ++r) {
-      const F x = V::set1(a[r * Layout::kRowStride + Layout::kStep]);
-      acc[r][0] = V::fma(w2, x, acc[r][0]);
-      acc[r][1] = V::fma(w3, x, acc[r][1]);
-    }
+    F w[kVectors];
+    for (int v = 0; v < kVectors; ++v) w[v] = W::template load_first<V>(panel, column + v * V::kLanes);
+    add_products(w, a);
+    const uint8_t* again = V::another(panel);  // loaded twice: accumulators need the registers
+    for (int v = 0; v < kVectors; ++v) w[v] = W::template load_second<V>(again, column + v * V::kLanes);
+    add_products(w, a + Layout::kStep);
     a += 2 * Layout::kStep;
     panel += kPairBytes;
   }
   for (int r = 0; r < kRows; ++r) {
-    V::store(c + r * ldc, acc[r][0]);
-    V::store(c + r * ldc + V::kLanes, acc[r][1]);
+    for (int v = 0; v < kVectors; ++v) V::store(c + r * ldc + v * V::kLanes, acc[r][v]);
   }
 }
+
+// Vectors of a tile: a chain of additions has to wait for itself, so that few rows want more vectors.
+template <class V, int kRows>
+inline constexpr int kPlainVectors = kRows <= 2 && kPanelRows / V::kLanes >= 4 ? 4 : 2;
 
 // LevelKernels::panel for plain weights.
 template <class V, class W>
@@ -65,8 +67,9 @@ void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
       const int tile_rows = next_tile_rows<V>(rows - r0, V::kFloatTileRows);
       const float* a = reinterpret_cast<const float*>(tiles) + r0 * padded_k + k0 * tile_rows;
       with_tile_rows<V::kFloatTileRows>(tile_rows, [&]<int kRows>() TUTTI_INLINE {
-        for (int column = 0; column < kPanelRows; column += 2 * V::kLanes) {
-          plain_tile<V, W, InterleavedRows<kRows>, kRows>(a, chunk, column, count, c + r0 * ldc + column, ldc, k0 == 0);
+        constexpr int kVectors = kPlainVectors<V, kRows>;
+        for (int column = 0; column < kPanelRows; column += kVectors * V::kLanes) {
+          plain_tile<V, W, InterleavedRows<kRows>, kRows, kVectors>(a, chunk, column, count, c + r0 * ldc + column, ldc, k0 == 0);
         }
       });
       r0 += tile_rows;

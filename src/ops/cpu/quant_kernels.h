@@ -15,7 +15,7 @@ namespace tutti::cpu {
 // Codes taken out of their planes and scales made floats, for a chunk of a panel: what the many-row kernel reads.
 // Same names as BlockFormat, so that one kernel serves both. Formats share these kernels: the offset of the codes is a
 // run-time number here.
-template <int kGroupSize, bool kMin, bool kSignedCodes>
+template <int kGroupSize, bool kMin, bool kSignedCodes, int kNarrow>
 struct Expanded {
   static constexpr int kUnit = kBlock;
   static constexpr int kBlocks = 1;
@@ -28,6 +28,7 @@ struct Expanded {
   static constexpr bool kSigned = kSignedCodes;
   static constexpr bool kOffset = !kMin;
   static constexpr bool kPacked = false;
+  static constexpr int kNarrowQuads = kNarrow;
 
   struct Scales {
     template <class V>
@@ -45,15 +46,34 @@ struct Expanded {
   }
 };
 
+// Quads whose sums of products a level keeps in 16 bits: all that fit of a group; 0: each is widened at once.
 template <class V, class Format>
-using ExpandedOf = Expanded<Format::kGroup, Format::kHasMin, Format::template kSigned<V>>;
+inline constexpr int kNarrowQuads = V::kNarrowSums && Format::kNarrowQuads >= 2
+                                        ? (Format::kNarrowQuads < Format::kGroup / 4 ? Format::kNarrowQuads : Format::kGroup / 4)
+                                        : 0;
+
+template <class V, class Format>
+using ExpandedOf = Expanded<Format::kGroup, Format::kHasMin, Format::template kSigned<V>, kNarrowQuads<V, Format>>;
 
 // The most rows for which a kernel takes a whole panel at a time, so that weights stream through once.
 inline constexpr int kStreamRows = 4;
 
+// What a call of the tile kernel computes of a record of kRecordRows rows: rows x vectors sums, `together` vectors at a
+// time. Vectors that are together share each broadcast of activations, as far as accumulators stay in registers.
+template <class V, class Format, int kRecordRows>
+struct TileShape {
+  static constexpr bool kNarrow = kNarrowQuads<V, Format> > 0;
+  static constexpr bool kStream = kRecordRows <= kStreamRows;
+  static constexpr int kRows = kNarrow && kRecordRows == 2 * kStreamRows ? kStreamRows : kRecordRows;
+  static constexpr int kVectors = kStream ? kPanelRows / V::kLanes : kRecordRows / kRows;
+  static constexpr int kShared = V::kNarrowSums ? (kRows == 1 || kNarrow ? 2 : 1) * kStreamRows / kRows : 1;
+  static constexpr int kTogether = kShared < 1 ? 1 : kShared < kVectors ? kShared : kVectors;
+};
+
 // What a call of the tile kernel works on.
 struct QuantTile {
   const uint8_t* record;  // of activations
+  int record_row;         // the first of its rows
   const uint8_t* unit;    // of weights
   int64_t blocks;         // of 32 k
   int first_row;          // of the panel
@@ -65,15 +85,22 @@ struct QuantTile {
   bool first;             // c is not read
 };
 
-// c (+)= the products of kRows activation rows with kVectors vectors of weight rows.
-template <class V, class Format, int kRows, int kVectors>
+// c (+)= the products of activation rows of a record of kRecordRows with vectors of weight rows.
+template <class V, class Format, int kRecordRows>
 void quant_tile_product(const QuantTile& t) {
   using F = typename V::F;
   using I = typename V::I;
+  using Shape = TileShape<V, Format, kRecordRows>;
+  constexpr int kRows = Shape::kRows, kVectors = Shape::kVectors, kTogether = Shape::kTogether;
   constexpr int kGroups = kBlock / Format::kGroup;
   constexpr int kGroupQuads = kQuads / kGroups;
+  constexpr int kRun = Shape::kNarrow ? kNarrowQuads<V, Format> : kGroupQuads;  // quads between two widenings
+  static_assert(kGroupQuads % kRun == 0);
   constexpr bool kSigned = Format::template kSigned<V>;  // dot() itself takes the 128 off
   const uint8_t *record = t.record, *unit = t.unit, *ahead = t.ahead;
+  // Copies, as what lies in memory is read again after every barrier(); constants where they are.
+  const int panel_row = Shape::kStream ? 0 : t.first_row, record_row = Shape::kRows == kRecordRows ? 0 : t.record_row;
+  const int offset_bits = t.offset_bits;
   F sum[kVectors][kRows];
   for (int v = 0; v < kVectors; ++v) {
     for (int r = 0; r < kRows; ++r) sum[v][r] = t.first ? V::zero() : V::load(t.c + r * t.ldc + v * V::kLanes);
@@ -81,11 +108,11 @@ void quant_tile_product(const QuantTile& t) {
 
   int block = 0;  // inside the unit
   for (int64_t b = 0; b < t.blocks; ++b) {
-    const int8_t* codes = reinterpret_cast<const int8_t*>(record);
-    const float* scale = reinterpret_cast<const float*>(record + kRows * kBlock);
-    const int32_t* neg_sum = reinterpret_cast<const int32_t*>(scale + kRows);
-    const float* code_sum = reinterpret_cast<const float*>(neg_sum + 3 * kRows);
-    constexpr bool kStream = Format::kPacked && kVectors * V::kLanes == kPanelRows;
+    const int8_t* codes = reinterpret_cast<const int8_t*>(record) + record_row * kBlock;
+    const float* scale = reinterpret_cast<const float*>(record + kRecordRows * kBlock) + record_row;
+    const int32_t* neg_sum = reinterpret_cast<const int32_t*>(scale + kRecordRows);
+    const float* code_sum = reinterpret_cast<const float*>(neg_sum + 3 * kRecordRows);
+    constexpr bool kStream = Format::kPacked && Shape::kStream;
     if (kStream && Format::kBlocks > 1) {
       if (block == 0) V::template prefetch<Format::kUnitBytes>(unit + V::kPrefetchBytes);
     } else if (!kStream && ahead != nullptr) {
@@ -93,46 +120,71 @@ void quant_tile_product(const QuantTile& t) {
       ahead += t.ahead_step;
     }
 
-    const auto one_vector = [&](auto v) TUTTI_INLINE {  // a Constant where sums are to stay in registers
+    const auto some_vectors = [&](auto first) TUTTI_INLINE {  // a Constant where sums are to stay in registers
       V::barrier();
       if constexpr (kStream && Format::kBlocks == 1) {  // a share, so that requests to memory are spread evenly
-        constexpr int kShare = Format::kUnitBytes / kVectors;
-        V::template prefetch<kShare>(unit + V::kPrefetchBytes + v * kShare);
+        constexpr int kShare = Format::kUnitBytes / (kVectors / kTogether);
+        V::template prefetch<kShare>(unit + V::kPrefetchBytes + first / kTogether * kShare);
       }
-      const int row = t.first_row + v * V::kLanes;
-      const int half = row / kHalfRows, byte = row % kHalfRows * 4;
+      const int row = panel_row + first * V::kLanes;
+      const auto half = [&](int v) TUTTI_INLINE { return (row + v * V::kLanes) / kHalfRows; };
+      const auto byte = [&](int v) TUTTI_INLINE { return (row + v * V::kLanes) % kHalfRows * 4; };
       for_constants<kGroups>([&]<int kGroupIndex>() TUTTI_INLINE {
         constexpr int kSum = kGroups == 1 ? 0 : 1 + kGroupIndex;  // which of the three sums
-        I dot[kRows];
+        I dot[kTogether][kRows];
         for (int r = 0; r < kRows; ++r) {
+          I start = V::set1_i(0);
           if constexpr (Format::kOffset && !kSigned) {
-            dot[r] = V::shift_left(V::set1_i(neg_sum[kSum * kRows + r]), t.offset_bits);
-          } else {
-            dot[r] = V::set1_i(0);
+            start = V::shift_left(V::set1_i(neg_sum[kSum * kRecordRows + r]), offset_bits);
           }
+          for (int v = 0; v < kTogether; ++v) dot[v][r] = start;
         }
-        for_constants<kGroupQuads>([&]<int kIndex>() TUTTI_INLINE {
-          constexpr int kQuad = kGroupIndex * kGroupQuads + kIndex;
-          const auto w = Format::template load_codes<V, kQuad>(unit, block, half, byte);
-          for (int r = 0; r < kRows; ++r) dot[r] = V::template dot<kSigned>(dot[r], w, codes + r * kBlock + kQuad * 4);
+        for_constants<kGroupQuads / kRun>([&]<int kRunIndex>() TUTTI_INLINE {
+          I narrow[kTogether][kRows];
+          for (int v = 0; Shape::kNarrow && v < kTogether; ++v) {
+            for (int r = 0; r < kRows; ++r) narrow[v][r] = V::set1_i(0);
+          }
+          for_constants<kRun>([&]<int kIndex>() TUTTI_INLINE {
+            constexpr int kQuad = kGroupIndex * kGroupQuads + kRunIndex * kRun + kIndex;
+            typename V::U w[kTogether];
+            for (int v = 0; v < kTogether; ++v) w[v] = Format::template load_codes<V, kQuad>(unit, block, half(v), byte(v));
+            for (int r = 0; r < kRows; ++r) {
+              const int8_t* x = codes + r * kBlock + kQuad * 4;
+              for (int v = 0; v < kTogether; ++v) {
+                if constexpr (Shape::kNarrow) {
+                  narrow[v][r] = V::dot_narrow(narrow[v][r], w[v], x);
+                } else {
+                  dot[v][r] = V::template dot<kSigned>(dot[v][r], w[v], x);
+                }
+              }
+            }
+          });
+          if constexpr (Shape::kNarrow) {
+            for (int v = 0; v < kTogether; ++v) {
+              for (int r = 0; r < kRows; ++r) dot[v][r] = V::add_i(dot[v][r], V::widen(narrow[v][r]));
+            }
+          }
         });
-        const F d = Format::Scales::template load_scale<V>(unit, row, block * kGroups + kGroupIndex);
-        for (int r = 0; r < kRows; ++r) {
-          sum[v][r] = V::fma(V::to_float(dot[r]), V::mul(d, V::set1(scale[r])), sum[v][r]);
-        }
-        if constexpr (Format::kHasMin) {
-          const F m = Format::Scales::template load_min<V>(unit, row, block * kGroups + kGroupIndex);
-          for (int r = 0; r < kRows; ++r) sum[v][r] = V::fma(m, V::set1(code_sum[kSum * kRows + r]), sum[v][r]);
+        for (int v = 0; v < kTogether; ++v) {
+          const int first_row = row + v * V::kLanes, group = block * kGroups + kGroupIndex;
+          const F d = Format::Scales::template load_scale<V>(unit, first_row, group);
+          F* const sums = sum[first + v];
+          for (int r = 0; r < kRows; ++r) sums[r] = V::fma(V::to_float(dot[v][r]), V::mul(d, V::set1(scale[r])), sums[r]);
+          if constexpr (Format::kHasMin) {
+            const F m = Format::Scales::template load_min<V>(unit, first_row, group);
+            for (int r = 0; r < kRows; ++r) sums[r] = V::fma(m, V::set1(code_sum[kSum * kRecordRows + r]), sums[r]);
+          }
         }
       });
     };
-    if constexpr (kVectors <= 2) {
-      for_constants<kVectors>([&]<int kVector>() TUTTI_INLINE { one_vector(Constant<kVector>()); });
+    constexpr int kSteps = kVectors / kTogether;
+    if constexpr (kSteps <= 2) {
+      for_constants<kSteps>([&]<int kStep>() TUTTI_INLINE { some_vectors(Constant<kStep * kTogether>()); });
     } else {
-      for (int v = 0; v < kVectors; ++v) one_vector(v);
+      for (int v = 0; v < kVectors; v += kTogether) some_vectors(v);
     }
 
-    record += kRows * kQuantBytesPerRow;
+    record += kRecordRows * kQuantBytesPerRow;
     if (++block == Format::kBlocks) {
       block = 0;
       unit += Format::kUnitBytes;
@@ -161,24 +213,23 @@ template <class V, class Format, int kMaxRows>
 void quant_chunk(const QuantChunk& chunk) {
   for (int64_t r0 = 0; r0 < chunk.rows;) {
     const int tile_rows = next_tile_rows<V>(chunk.rows - r0, kMaxRows);
-    with_tile_rows<kMaxRows>(tile_rows, [&]<int kRows>() TUTTI_INLINE {
-      constexpr int kVectors = kRows <= kStreamRows ? kPanelRows / V::kLanes : 1;
-      constexpr int kPasses = kPanelRows / (kVectors * V::kLanes);
-      QuantTile tile{.record = chunk.tiles + (r0 * chunk.all_blocks + chunk.first_block * tile_rows) * kQuantBytesPerRow,
+    with_tile_rows<kMaxRows>(tile_rows, [&]<int kRecordRows>() TUTTI_INLINE {
+      using Shape = TileShape<V, Format, kRecordRows>;
+      constexpr int kColumns = Shape::kVectors * V::kLanes, kPasses = kPanelRows / kColumns;
+      QuantTile tile{.record = chunk.tiles + (r0 * chunk.all_blocks + chunk.first_block * kRecordRows) * kQuantBytesPerRow,
                      .unit = chunk.unit,
                      .blocks = chunk.blocks,
-                     .first_row = 0,
                      .offset_bits = chunk.offset_bits,
                      .ahead = r0 == 0 ? chunk.next : nullptr,
                      .ahead_step = chunk.block_bytes / kPasses,
-                     .c = chunk.c + r0 * chunk.ldc,
                      .ldc = chunk.ldc,
                      .first = chunk.first_block == 0};
-      for (int pass = 0; pass < kPasses; ++pass) {
-        quant_tile_product<V, Format, kRows, kVectors>(tile);
-        tile.first_row += V::kLanes;
-        tile.c += V::kLanes;
-        if (tile.ahead != nullptr) tile.ahead += tile.ahead_step * chunk.blocks;
+      for (tile.first_row = 0; tile.first_row < kPanelRows; tile.first_row += kColumns) {
+        for (tile.record_row = 0; tile.record_row < kRecordRows; tile.record_row += Shape::kRows) {
+          tile.c = chunk.c + (r0 + tile.record_row) * chunk.ldc + tile.first_row;
+          quant_tile_product<V, Format, kRecordRows>(tile);
+          if (tile.record_row == 0 && tile.ahead != nullptr) tile.ahead += tile.ahead_step * chunk.blocks;
+        }
       }
     });
     r0 += tile_rows;

@@ -9,8 +9,9 @@ namespace tutti::cpu {
 struct Avx2 : X86Vectors<Avx2> {
   static constexpr int kLanes = 8;
   static constexpr int kFloatTileRows = 6;
-  static constexpr int kQuantTileRows = 4;
+  static constexpr int kQuantTileRows = 8;
   static constexpr bool kSignedDot = true;
+  static constexpr bool kNarrowSums = true;
 
   using F = __m256;
   using I = __m256i;
@@ -59,7 +60,8 @@ struct Avx2 : X86Vectors<Avx2> {
   }
   static F pair_first(const void* p) { return as_float(_mm256_slli_epi32(load256(p), 16)); }
   static F pair_second(const void* p) {
-    return as_float(_mm256_and_si256(load256(p), _mm256_set1_epi32(static_cast<int>(0xffff0000))));
+    // Two shifts and no mask, which would take a register from the accumulators.
+    return as_float(_mm256_slli_epi32(in_order(_mm256_srli_epi32(load256(p), 16)), 16));
   }
 
   static I set1_i(int32_t x) { return _mm256_set1_epi32(x); }
@@ -105,8 +107,19 @@ struct Avx2 : X86Vectors<Avx2> {
       activation = _mm256_sign_epi8(activation, w);
       codes = _mm256_abs_epi8(w);
     }
-    const __m256i pairs = _mm256_maddubs_epi16(codes, activation);
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    return in_order(_mm256_add_epi32(acc, widen(_mm256_maddubs_epi16(codes, activation))));
+  }
+  // The same with two sums of 16 bits in each lane of `acc`, which must not overflow; the sum of the two.
+  static I dot_narrow(I acc, U codes, const int8_t* x) {
+    return in_order(_mm256_add_epi16(acc, _mm256_maddubs_epi16(codes, _mm256_set1_epi32(four_codes(x)))));
+  }
+  static I widen(I acc) { return _mm256_madd_epi16(acc, _mm256_set1_epi16(1)); }
+
+ private:
+  // Keeps sums in the order they are written in: compilers else make trees of them, for which there are no registers.
+  static I in_order(I sum) {
+    asm("" : "+x"(sum));
+    return sum;
   }
 };
 

@@ -13,6 +13,7 @@ struct Avx512 : X86Vectors<Avx512<kVnni>> {
   static constexpr int kFloatTileRows = 12;
   static constexpr int kQuantTileRows = 12;
   static constexpr bool kSignedDot = !kVnni;
+  static constexpr bool kNarrowSums = false;
 
   using X = X86Vectors<Avx512>;
   using F = __m512;

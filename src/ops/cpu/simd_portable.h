@@ -14,6 +14,7 @@ struct Portable {
   static constexpr int kFloatTileRows = 4;  // activation rows that a register tile holds, plain weights
   static constexpr int kQuantTileRows = 2;  // the same, quantised weights
   static constexpr bool kSignedDot = true;  // dot() takes codes of 8 bits as signed (code - 128)
+  static constexpr bool kNarrowSums = false;  // are there dot_narrow() and widen(), for sums that fit 16 bits?
 
   using F = float __attribute__((vector_size(16)));
   using I = int32_t __attribute__((vector_size(16)));
@@ -88,6 +89,11 @@ struct Portable {
 
   // Values read before are read again, not kept in registers that accumulators need.
   static void barrier() { asm volatile("" ::: "memory"); }
+  // The same pointer, but what was read through `p` is not taken for what is read through it.
+  static const uint8_t* another(const uint8_t* p) {
+    asm("" : "+r"(p));
+    return p;
+  }
   template <int kBytes>
   static void prefetch(const void*) {}
   static constexpr int kPrefetchBytes = 0;

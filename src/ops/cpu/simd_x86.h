@@ -14,6 +14,11 @@ struct X86Vectors {
 
   // Values read before are read again, not kept in registers that accumulators need.
   static void barrier() { asm volatile("" ::: "memory"); }
+  // The same pointer, but what was read through `p` is not taken for what is read through it.
+  static const uint8_t* another(const uint8_t* p) {
+    asm("" : "+r"(p));
+    return p;
+  }
   template <int kBytes>
   static void prefetch(const uint8_t* p) {
     for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);

@@ -34,6 +34,7 @@ inline void add_quad(uint8_t* p, uint32_t codes) {
 struct Bits8 {
   static constexpr int kBytes = kBlock * kPanelRows;
   static constexpr uint32_t kMask = 0xffffffff;
+  static constexpr int kLargest = 255;
   static int at(const CodePosition& p) { return (p.half * kQuads + p.quad) * kQuadBytes + p.byte; }
   static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
     add_quad(plane + at(CodePosition(row, quad * 4)), codes);
@@ -41,7 +42,7 @@ struct Bits8 {
   static uint32_t get(const uint8_t* plane, int row, int k) { return plane[at(CodePosition(row, k))]; }
   template <class V, int kQuad>
   static typename V::U load(const uint8_t* plane, int half, int byte) {
-    return V::load_u(plane + (half * kQuads + kQuad) * kQuadBytes + byte);
+    return V::load_u(plane + half * (kQuads * kQuadBytes) + byte + kQuad * kQuadBytes);
   }
 };
 
@@ -49,6 +50,7 @@ struct Bits8 {
 struct Bits4 {
   static constexpr int kBytes = Bits8::kBytes / 2;
   static constexpr uint32_t kMask = 0x0f0f0f0f;
+  static constexpr int kLargest = 15;
   static int at(const CodePosition& p) { return (p.half * 4 + p.quad % 4) * kQuadBytes + p.byte; }
   static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
     add_quad(plane + at(CodePosition(row, quad * 4)), codes << (quad / 4 * 4));
@@ -59,7 +61,7 @@ struct Bits4 {
   }
   template <class V, int kQuad>
   static typename V::U load(const uint8_t* plane, int half, int byte) {
-    const auto both = V::load_u(plane + (half * 4 + kQuad % 4) * kQuadBytes + byte);
+    const auto both = V::load_u(plane + half * (4 * kQuadBytes) + byte + kQuad % 4 * kQuadBytes);
     if constexpr (kQuad < 4) {
       return V::and_u(both, 15);
     } else {
@@ -72,6 +74,7 @@ struct Bits4 {
 struct Bits2 {
   static constexpr int kBytes = Bits8::kBytes / 4;
   static constexpr uint32_t kMask = 0x03030303;
+  static constexpr int kLargest = 3;
   static int at(const CodePosition& p) { return (p.half * 2 + p.quad / 4) * kQuadBytes + p.byte; }
   static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
     add_quad(plane + at(CodePosition(row, quad * 4)), codes << (quad % 4 * 2));
@@ -82,7 +85,7 @@ struct Bits2 {
   }
   template <class V, int kQuad>
   static typename V::U load(const uint8_t* plane, int half, int byte) {
-    const auto four = V::load_u(plane + (half * 2 + kQuad / 4) * kQuadBytes + byte);
+    const auto four = V::load_u(plane + half * (2 * kQuadBytes) + byte + kQuad / 4 * kQuadBytes);
     return V::and_u(V::template shift_right_u<kQuad % 4 * 2>(four), 3);
   }
 };
@@ -91,6 +94,7 @@ struct Bits2 {
 struct Bits1 {
   static constexpr int kBytes = Bits8::kBytes / 8;
   static constexpr uint32_t kMask = 0x01010101;
+  static constexpr int kLargest = 1;
   static int at(const CodePosition& p) { return p.half * kQuadBytes + p.byte; }
   static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
     add_quad(plane + at(CodePosition(row, quad * 4)), codes << quad);
@@ -109,6 +113,7 @@ struct Bits1 {
 template <class Low, class High, int kShift>
 struct Joined {
   static constexpr int kBytes = Low::kBytes + High::kBytes;
+  static constexpr int kLargest = Low::kLargest | High::kLargest << kShift;
   static void put(uint8_t* plane, int row, int quad, uint32_t codes) {
     Low::put(plane, row, quad, codes & Low::kMask);
     High::put(plane + Low::kBytes, row, quad, codes >> kShift & High::kMask);
@@ -127,6 +132,7 @@ struct Joined {
 template <class Plane, class Levels>
 struct Looked {
   static constexpr int kBytes = Plane::kBytes;
+  static constexpr int kLargest = 255;
   static void put(uint8_t* plane, int row, int quad, uint32_t codes) { Plane::put(plane, row, quad, codes); }
   static uint32_t get(const uint8_t* plane, int row, int k) { return Levels::kTable[Plane::get(plane, row, k)]; }
   template <class V, int kQuad>
@@ -247,6 +253,8 @@ struct BlockFormat {
   static constexpr bool kOffset = kBits >= 0;
   static constexpr bool kPacked = true;  // read from memory as it streams by
   static constexpr bool kByteCodes = Codes::kBytes == Bits8::kBytes;
+  // How many quads' products with activations, added by twos, fit signed 16 bits together.
+  static constexpr int kNarrowQuads = 32767 / (2 * 127 * Codes::kLargest);
   // Does the level's dot() want 8-bit codes as signed numbers?
   template <class V>
   static constexpr bool kSigned = V::kSignedDot && kBits == 7;
