@@ -41,6 +41,7 @@ void pin_to_core(int core) {
 struct ThreadPool::Shared {
   std::atomic<uint64_t> generation{0};  // counts jobs; a change starts the next one
   std::atomic<int> running{0};          // helpers still inside the job
+  std::atomic<int> sleepers{0};         // threads that wait for `wake`, or are about to
   std::atomic<bool> stopping{false};
   const std::function<void(int)>* job = nullptr;
   int spin_us = 0;
@@ -62,30 +63,36 @@ struct ThreadPool::Shared {
     return done();
   }
 
+  // A sleeper announces itself and then looks, the other side changes something and then looks for sleepers: in one order
+  // of all (seq_cst), one of them sees the other. So nobody is missed, and nobody awake costs a lock.
+  template <typename Done>
+  void wait(Done done) {
+    if (spin(done)) return;
+    std::unique_lock lock(mutex);
+    ++sleepers;
+    wake.wait(lock, done);
+    --sleepers;
+  }
+  void wake_sleepers() {
+    if (sleepers.load() == 0) return;
+    { const std::lock_guard lock(mutex); }
+    wake.notify_all();
+  }
+
   void helper(int thread) {
     uint64_t seen = 0;
     while (true) {
-      const auto changed = [&] { return generation.load(std::memory_order_acquire) != seen; };
-      if (!spin(changed)) {
-        std::unique_lock lock(mutex);
-        wake.wait(lock, changed);
-      }
-      seen = generation.load(std::memory_order_acquire);
+      wait([&] { return generation.load() != seen; });
+      seen = generation.load();
       if (stopping.load(std::memory_order_relaxed)) return;
       (*job)(thread);
-      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        std::lock_guard lock(mutex);
-        wake.notify_all();
-      }
+      if (--running == 0) wake_sleepers();
     }
   }
 
   void start() {
-    {
-      std::lock_guard lock(mutex);
-      generation.fetch_add(1, std::memory_order_release);
-    }
-    wake.notify_all();
+    ++generation;
+    wake_sleepers();
   }
 };
 
@@ -118,11 +125,7 @@ void ThreadPool::run(const std::function<void(int)>& job) {
   s.running.store(num_threads_ - 1, std::memory_order_relaxed);
   s.start();
   job(0);
-  const auto done = [&] { return s.running.load(std::memory_order_acquire) == 0; };
-  if (!s.spin(done)) {
-    std::unique_lock lock(s.mutex);
-    s.wake.wait(lock, done);
-  }
+  s.wait([&] { return s.running.load() == 0; });
 }
 
 void ThreadPool::parallel_for(int64_t count, int64_t grain,

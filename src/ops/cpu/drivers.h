@@ -1,9 +1,10 @@
 // The CPU's entries of the kernel table: each cuts its work over the context's threads and calls the level's kernels.
-// Work is cut statically, by output panel first, so that a thread always meets the same weights and the memory it
-// first touched. Shapes are checked by ops.cc. Called by the rank's worker thread.
+// Work is cut evenly, by output panel first, so that a thread meets the same weights, in memory that it first touched,
+// as long as all threads get on alike. Shapes are checked by ops.cc. Called by the rank's worker thread.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 
 #include "ops/cpu/level.h"
@@ -73,5 +74,28 @@ class Scratch {
   Arena& arena_;
   size_t mark_;
 };
+
+// job(i) for 0 <= i < count. A thread takes the items of its own even share one after the other, then helps those that are
+// not done with theirs: a thread that was kept from its core holds up nobody for more than an item.
+template <class Job>
+void deal_out(const Context& ctx, int threads, int64_t count, Job&& job) {
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  constexpr int kMaxShares = 64;
+  Share shares[kMaxShares];
+  const auto num_shares = static_cast<int>(std::clamp<int64_t>(count, 1, std::min(threads, kMaxShares)));
+  for (int s = 0; s < num_shares; ++s) {
+    shares[s].next.store(count * s / num_shares, std::memory_order_relaxed);
+    shares[s].end = count * (s + 1) / num_shares;
+  }
+  split_evenly(ctx, threads, threads, [&](int64_t thread, int64_t) {
+    for (int s = 0; s < num_shares; ++s) {
+      Share& share = shares[(thread + s) % num_shares];
+      for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) job(i);
+    }
+  });
+}
 
 }  // namespace tutti::cpu

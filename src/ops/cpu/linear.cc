@@ -82,33 +82,34 @@ void for_panels(const Context& ctx, int64_t panels, int64_t rows, int64_t k, Bod
   const int threads = threads_for(ctx, panels * kPanelRows * rows * k / 8);
   const int64_t units = (rows + kRowUnit - 1) / kRowUnit;
   const int64_t cuts = std::clamp<int64_t>(4 * threads / panels, 1, units);
-  split_evenly(ctx, threads, panels * cuts, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t cut = item % cuts;
-      const int64_t row_begin = units * cut / cuts * kRowUnit;
-      const int64_t row_end = std::min(rows, units * (cut + 1) / cuts * kRowUnit);
-      body(item / cuts, row_begin, row_end - row_begin);
-    }
+  deal_out(ctx, threads, panels * cuts, [&](int64_t item) {
+    const int64_t cut = item % cuts;
+    const int64_t row_begin = units * cut / cuts * kRowUnit;
+    const int64_t row_end = std::min(rows, units * (cut + 1) / cuts * kRowUnit);
+    body(item / cuts, row_begin, row_end - row_begin);
   });
 }
 
-// c [rows, 32] = the products with one panel of a segment, in `out` itself where the panel is whole.
+// c [rows, 32] = the products with one panel of a segment: in `out` itself where the panel is whole and rows are few. Many
+// rows far apart would meet in the same few sets of the caches while k goes by.
 class PanelOutput {
  public:
-  PanelOutput(float* out, int64_t stride, int64_t columns) : out_(out), out_stride_(stride), columns_(columns) {}
-  bool direct() const { return columns_ == kPanelRows; }
-  float* data() { return direct() ? out_ : buffer_; }
-  int64_t stride() const { return direct() ? out_stride_ : kPanelRows; }
-  void finish(int64_t rows) {
-    if (direct()) return;
-    for (int64_t r = 0; r < rows; ++r) {
+  PanelOutput(float* out, int64_t stride, int64_t columns, int64_t rows)
+      : out_(out), out_stride_(stride), columns_(columns), rows_(rows), direct_(columns == kPanelRows && rows <= kDirectRows) {}
+  float* data() { return direct_ ? out_ : buffer_; }
+  int64_t stride() const { return direct_ ? out_stride_ : kPanelRows; }
+  void finish() {
+    if (direct_) return;
+    for (int64_t r = 0; r < rows_; ++r) {
       std::memcpy(out_ + r * out_stride_, buffer_ + r * kPanelRows, static_cast<size_t>(columns_) * sizeof(float));
     }
   }
 
  private:
+  static constexpr int64_t kDirectRows = 8;
   float* out_;
-  int64_t out_stride_, columns_;
+  int64_t out_stride_, columns_, rows_;
+  bool direct_;
   alignas(64) float buffer_[kRowGroup * kPanelRows];
 };
 
@@ -143,10 +144,10 @@ void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Te
       column += panel * kPanelRows;
       const int64_t columns = panel_columns(w.segments[s], panel);
       float* target = out.row<float>(first + row) + column;
-      PanelOutput c(target, out.stride(0), columns);
+      PanelOutput c(target, out.stride(0), columns, count);
       run_panel(level, w.segments[s], panel, w.in_features, activations.tiles(w.segments[s].dtype, row), count, c.data(),
                 c.stride());
-      c.finish(count);
+      c.finish();
       if (!bias.defined()) return;
       for (int64_t r = 0; r < count; ++r) level.add(target + r * out.stride(0), bias.data_as<float>() + column, columns);
     });
