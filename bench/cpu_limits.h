@@ -8,7 +8,7 @@ namespace tutti::bench {
 struct CpuLimits {
   double read_gb_s = 0;      // streaming reads of a buffer far larger than the caches
   double fma_gflop_s = 0;    // float fused multiply-adds, widest vectors
-  double int8_gop_s = 0;     // 8-bit dot products; 0 without VNNI
+  double int8_gop_s = 0;     // 8-bit dot products: VNNI, else AVX2 with sums of 16 bits; 0 without both
 };
 
 // Best of a few short runs on all threads of the pool.
