@@ -19,9 +19,11 @@ struct RowsOf32 {
   static constexpr int kRowStride = kPanelRows, kStep = 1;
 };
 
-// c[r][column .. column + kVectors vectors) (+)= sum over k of a(r, k) * panel(k, column ...).  `k` is even.
+// c[r][column .. column + kVectors vectors) (+)= sum over k of a(r, k) * panel(k, column ...).  `k` is even. What lies at
+// `ahead` is fetched on the way, as many bytes as the panel has here; nullptr: nothing.
 template <class V, class W, class Layout, int kRows, int kVectors = 2>
-inline void plain_tile(const float* a, const uint8_t* panel, int column, int64_t k, float* c, int64_t ldc, bool first) {
+inline void plain_tile(const float* a, const uint8_t* panel, int column, int64_t k, float* c, int64_t ldc, bool first,
+                       const uint8_t* ahead = nullptr) {
   using F = typename V::F;
   constexpr int kPairBytes = 2 * kPanelRows * W::kElementBytes;
   F acc[kRows][kVectors];
@@ -35,8 +37,9 @@ inline void plain_tile(const float* a, const uint8_t* panel, int column, int64_t
     }
   };
   for (int64_t i = 0; i < k; i += 2) {
-    if constexpr (kRows <= 4) {
-      if (column == 0) V::template prefetch<kPairBytes>(panel + V::kPrefetchBytes);
+    if (ahead != nullptr) {
+      V::template prefetch<kPairBytes>(ahead);
+      ahead += kPairBytes;
     }
     F w[kVectors];
     for (int v = 0; v < kVectors; ++v) w[v] = W::template load_first<V>(panel, column + v * V::kLanes);
@@ -63,13 +66,16 @@ void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
   for (int64_t k0 = 0; k0 < padded_k; k0 += kPlainChunk) {
     const int64_t count = padded_k - k0 < kPlainChunk ? padded_k - k0 : kPlainChunk;
     const uint8_t* chunk = panel + k0 * kPanelRows * W::kElementBytes;
+    // One tile reads the chunk as it comes; where several do, the next chunk comes while the first tile is made.
+    const uint8_t* ahead = chunk + (rows <= V::kFloatTileRows ? V::kPrefetchBytes : count * kPanelRows * W::kElementBytes);
     for (int64_t r0 = 0; r0 < rows;) {
       const int tile_rows = next_tile_rows<V>(rows - r0, V::kFloatTileRows);
       const float* a = reinterpret_cast<const float*>(tiles) + r0 * padded_k + k0 * tile_rows;
       with_tile_rows<V::kFloatTileRows>(tile_rows, [&]<int kRows>() TUTTI_INLINE {
         constexpr int kVectors = kPlainVectors<V, kRows>;
         for (int column = 0; column < kPanelRows; column += kVectors * V::kLanes) {
-          plain_tile<V, W, InterleavedRows<kRows>, kRows, kVectors>(a, chunk, column, count, c + r0 * ldc + column, ldc, k0 == 0);
+          plain_tile<V, W, InterleavedRows<kRows>, kRows, kVectors>(a, chunk, column, count, c + r0 * ldc + column, ldc, k0 == 0,
+                                                                  r0 + column == 0 ? ahead : nullptr);
         }
       });
       r0 += tile_rows;

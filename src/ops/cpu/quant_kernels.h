@@ -28,6 +28,7 @@ struct Expanded {
   static constexpr bool kSigned = kSignedCodes;
   static constexpr bool kOffset = !kMin;
   static constexpr bool kPacked = false;
+  static constexpr bool kByteCodes = true;
   static constexpr int kNarrowQuads = kNarrow;
 
   struct Scales {
@@ -66,9 +67,19 @@ struct TileShape {
   static constexpr bool kStream = kRecordRows <= kStreamRows;
   static constexpr int kRows = kNarrow && kRecordRows == 2 * kStreamRows ? kStreamRows : kRecordRows;
   static constexpr int kVectors = kStream ? kPanelRows / V::kLanes : kRecordRows / kRows;
-  static constexpr int kShared = V::kNarrowSums ? (kRows == 1 || kNarrow ? 2 : 1) * kStreamRows / kRows : 1;
+  // What was fastest with 16 registers: sums of 16 bits leave room for twice as many, but one row has codes to unpack.
+  static constexpr int kShared = !V::kNarrowSums ? 1 : !kNarrow ? kStreamRows / kRows : kRows == 1 ? 2 : 2 * kStreamRows / kRows;
   static constexpr int kTogether = kShared < 1 ? 1 : kShared < kVectors ? kShared : kVectors;
 };
+
+// The i-th quad that is taken of a group. Quads q and q + 4 lie in the same bytes of packed codes (formats/planes.h), so
+// they follow each other: each line of memory is met once.
+template <class Format>
+constexpr int quad_at(int group, int i) {
+  constexpr int kGroupQuads = Format::kGroup / 4;
+  if (!Format::kPacked || Format::kByteCodes || kGroupQuads != kQuads) return group * kGroupQuads + i;
+  return i % 2 * (kQuads / 2) + i / 2;
+}
 
 // What a call of the tile kernel works on.
 struct QuantTile {
@@ -145,7 +156,7 @@ void quant_tile_product(const QuantTile& t) {
             for (int r = 0; r < kRows; ++r) narrow[v][r] = V::set1_i(0);
           }
           for_constants<kRun>([&]<int kIndex>() TUTTI_INLINE {
-            constexpr int kQuad = kGroupIndex * kGroupQuads + kRunIndex * kRun + kIndex;
+            constexpr int kQuad = quad_at<Format>(kGroupIndex, kRunIndex * kRun + kIndex);
             typename V::U w[kTogether];
             for (int v = 0; v < kTogether; ++v) w[v] = Format::template load_codes<V, kQuad>(unit, block, half(v), byte(v));
             for (int r = 0; r < kRows; ++r) {
