@@ -11,6 +11,17 @@ namespace {
 
 constexpr int kPiecesPerStage = 4;
 constexpr int64_t kSmallestPiece = 128;  // of prompts in one step of a pipeline: below it a row costs more
+// A step is one message, and a message has a largest size. Of requests that workers do not know yet it holds all tokens,
+// however few of them it computes: prompts with a long cached prefix would fill it without filling the budget.
+constexpr int64_t kMostNewNumbers = 4 << 20;  // of four bytes each; one request may have more, alone
+
+int64_t numbers_to_send(const Request& request) {
+  const SamplingParams& sampling = request.spec.sampling;
+  size_t numbers = request.tokens.size() + sampling.stop_token_ids.size() + sampling.allowed_token_ids.size() +
+                   2 * sampling.logit_bias.size();
+  for (const std::vector<int32_t>& word : sampling.bad_words) numbers += word.size() + 1;
+  return static_cast<int64_t>(numbers);
+}
 
 }  // namespace
 
@@ -19,6 +30,7 @@ struct Scheduler::Step {
   InFlight record;
   int64_t budget = 0;
   int64_t decode_rows_left = 0;  // bounds one micro-batch of a pipeline
+  int64_t new_numbers = 0;       // of new_requests
   bool preempted = false;
 };
 
@@ -256,6 +268,8 @@ void Scheduler::schedule_waiting(Step& step) {
       ++it;
       continue;
     }
+    const bool first = step.output.new_requests.empty();
+    if (!first && step.new_numbers + numbers_to_send(request) > kMostNewNumbers) return;
     const std::vector<int32_t> prefix = kv_.find_prefix(request);
     request.num_computed_tokens = static_cast<int64_t>(prefix.size()) * kv_.block_size();
     const int64_t n = chunk(request, step.budget);
@@ -281,6 +295,7 @@ void Scheduler::schedule_waiting(Step& step) {
 
 void Scheduler::place(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t> new_blocks) {
   if (!request.known_to_workers) {
+    step.new_numbers += numbers_to_send(request);
     step.output.new_requests.push_back({request.spec.id, request.tokens, static_cast<int32_t>(request.num_prompt_tokens),
                                         request.spec.sampling});
     request.known_to_workers = true;

@@ -384,6 +384,31 @@ TEST(Scheduler, PipelineStagesShareALongPrompt) {
   }
 }
 
+// Prompts that are mostly cached cost a step few rows, but workers get all their tokens.
+TEST(Scheduler, AStepsMessageHasAnEnd) {
+  constexpr int kTokens = 1'500'000;
+  auto options = make_options();
+  options.scheduler.max_num_batched_tokens = 4 * kTokens;
+  options.scheduler.max_model_len = 2 * kTokens;
+  options.block_size = 1000;
+  options.num_kv_blocks = 4 * kTokens / 1000 + 8;
+  Harness h(options);
+  EngineRequest with_lists = make_request(4, 10, 1, 7);
+  with_lists.sampling.allowed_token_ids.resize(5 << 20);
+  for (RequestId id : {1, 2, 3}) h.scheduler.add(make_request(id, kTokens, 1, 5));
+  h.scheduler.add(with_lists);
+  const auto ids = [](const SchedulerOutput& step) {
+    std::vector<RequestId> all;
+    for (const NewRequestData& r : step.new_requests) all.push_back(r.id);
+    return all;
+  };
+  EXPECT_EQ(ids(h.step()), (std::vector<RequestId>{1, 2}));
+  EXPECT_EQ(ids(h.step()), (std::vector<RequestId>{3}));
+  EXPECT_EQ(ids(h.step()), (std::vector<RequestId>{4}));  // more than there should be, but nobody else waits for it
+  h.run_to_end();
+  EXPECT_EQ(h.tokens[3].size(), 1u);
+}
+
 // Random arrivals, aborts (in every second round), sizes and look-ahead under memory pressure: every request that was not
 // aborted gets exactly its tokens, each prompt token counts once, budgets hold, and nothing starves.
 TEST(Scheduler, RandomLoadGivesEveryRequestItsTokens) {

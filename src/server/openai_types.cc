@@ -16,6 +16,9 @@ constexpr double kMaxDouble = std::numeric_limits<double>::max();
 constexpr double kTiny = 1e-6;
 constexpr int kMaxChoices = 128;
 constexpr size_t kMaxSequences = 4096;
+// Every sequence of a request has its stop strings and bad words, and every token is compared with them.
+constexpr size_t kMaxStrings = 1024;
+constexpr size_t kMaxStringBytes = 64 * 1024;
 
 // Fields that would change the answer and that this server does not have. Better no answer than another one.
 void refuse_unsupported(const FieldReader& fields) {
@@ -66,6 +69,15 @@ std::vector<std::pair<int32_t, float>> read_logit_bias(const FieldReader& fields
   return out;
 }
 
+// In order, each once: a list of a set is never longer than the vocabulary.
+std::vector<int32_t> read_token_set(const FieldReader& fields, const char* name, int64_t vocab_size) {
+  std::vector<int32_t> ids = fields.token_ids(name, vocab_size);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  ids.shrink_to_fit();
+  return ids;
+}
+
 SamplingParams read_sampling(const FieldReader& fields, const ModelInfo& model) {
   const GenerationDefaults& defaults = model.defaults;
   SamplingParams s;
@@ -84,9 +96,9 @@ SamplingParams read_sampling(const FieldReader& fields, const ModelInfo& model) 
     s.seed = static_cast<uint64_t>(*seed);
   s.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, kMaxInt32).value_or(0));
   s.ignore_eos = fields.boolean("ignore_eos").value_or(false);
-  s.stop_token_ids = fields.token_ids("stop_token_ids", model.vocab_size);
+  s.stop_token_ids = read_token_set(fields, "stop_token_ids", model.vocab_size);
   s.logit_bias = read_logit_bias(fields, model.vocab_size);
-  s.allowed_token_ids = fields.token_ids("allowed_token_ids", model.vocab_size);
+  s.allowed_token_ids = read_token_set(fields, "allowed_token_ids", model.vocab_size);
   if (fields.find("allowed_token_ids") != nullptr && s.allowed_token_ids.empty()) {
     throw InvalidRequest("`allowed_token_ids` must not be empty", "allowed_token_ids");
   }
@@ -95,8 +107,15 @@ SamplingParams read_sampling(const FieldReader& fields, const ModelInfo& model) 
 
 std::vector<std::string> read_nonempty_strings(const FieldReader& fields, const char* name) {
   std::vector<std::string> out = fields.strings(name);
+  size_t bytes = 0;
   for (const std::string& s : out) {
     if (s.empty()) throw InvalidRequest(fmt::format("`{}` must not contain an empty string", name), name);
+    bytes += s.size();
+  }
+  if (out.size() > kMaxStrings || bytes > kMaxStringBytes) {
+    throw InvalidRequest(fmt::format("`{}` holds {} strings of {} bytes in all, at most {} of {} bytes are taken", name,
+                                     out.size(), bytes, kMaxStrings, kMaxStringBytes),
+                         name);
   }
   return out;
 }

@@ -195,6 +195,25 @@ TEST_F(OpenAiTypes, ErrorsNameTheField) {
   }
 }
 
+TEST_F(OpenAiTypes, ListsHaveAnEnd) {
+  const auto many = [](const char* name, size_t count, size_t size) {
+    Json list = Json::array();
+    for (size_t i = 0; i < count; ++i) list.push_back(std::string(size, 'x'));
+    return "\"" + std::string(name) + "\":" + list.dump();
+  };
+  for (const char* name : {"stop", "bad_words"}) {
+    EXPECT_EQ(completion_error(many(name, 1024, 64)), "accepted");
+    EXPECT_EQ(completion_error(many(name, 1025, 1)), name);
+    EXPECT_EQ(completion_error(many(name, 1, 65537)), name);
+  }
+  std::string ids = "3,1,3";
+  for (int i = 0; i < 1000; ++i) ids += ",1";
+  const SamplingParams s =
+      completion(R"({"prompt":"a","allowed_token_ids":[)" + ids + R"(],"stop_token_ids":[)" + ids + "]}").sampling;
+  EXPECT_EQ(s.allowed_token_ids, (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(s.stop_token_ids, (std::vector<int32_t>{1, 3}));
+}
+
 TEST_F(OpenAiTypes, ErrorsOfChatNameTheField) {
   EXPECT_EQ(chat_error(R"("top_logprobs":2)"), "top_logprobs");
   EXPECT_EQ(chat_error(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs");
