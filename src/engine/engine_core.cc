@@ -146,6 +146,8 @@ void EngineCore::fail(const std::string& message) {
     stats_.error = message;
   }
   scheduler_->abort_all(FinishReason::kError, message);
+  publish_stats();
+  sink_(scheduler_->take_outputs());
 }
 
 // The ranks are back, empty: all requests go on from the tokens they have.

@@ -48,7 +48,8 @@ class EngineCore {
  public:
   using OutputSink = std::function<void(std::vector<TokenOutput>)>;
 
-  // `sink` is called on the engine thread after every step that gave outputs; it must not block.
+  // `sink` is called on the engine thread after every step that gave outputs, and when the engine has failed, whether or
+  // not anybody waits for one; it must not block.
   // `eos_token_ids` end a request unless it ignores them.
   EngineCore(const EngineConfig& config, std::vector<int32_t> eos_token_ids, Executor& executor, OutputSink sink);
   ~EngineCore();

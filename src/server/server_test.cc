@@ -144,6 +144,17 @@ TEST(Server, AFailedEngineEndsStreamsWithItsMessage) {
   EXPECT_EQ(server.failure(), "rank 1 (node2) is lost");
 }
 
+// Whoever restarts the process must not wait for the next client.
+TEST(Server, AnIdleEngineThatFailsEndsTheServer) {
+  TestServer server;
+  EXPECT_EQ(server.post("/v1/completions", request(3)).status, 200);
+  server.executor().failing = true;
+  ASSERT_TRUE(eventually([&] { return !server.engine().stats().healthy; }));
+  ASSERT_TRUE(eventually([&] { return server.ended(); }));
+  server.join();
+  EXPECT_EQ(server.failure(), "rank 1 (node2) is lost");
+}
+
 TEST(Server, AFailedEngineMayStayToSaySo) {
   TestServer::Options options;
   options.config.keep_alive_on_engine_failure = true;

@@ -91,6 +91,7 @@ SampledToken RuleExecutor::sample(const ScheduledRequest& scheduled, State& stat
 }
 
 ModelRunnerOutput RuleExecutor::wait(Deadline) {
+  if (answers_.empty() && failing) throw CommError("rank 1 (node2) is lost");
   CHECK(!answers_.empty());
   ModelRunnerOutput answer = std::move(answers_.front());
   answers_.pop_front();

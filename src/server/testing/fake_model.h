@@ -46,10 +46,10 @@ class RuleExecutor final : public Executor {
   ExecutorInfo info() const override { return {.num_kv_blocks = 1 << 16}; }
   void submit(const SchedulerOutput& step) override;
   ModelRunnerOutput wait(Deadline deadline) override;
-  bool ready() const override { return !answers_.empty(); }
+  bool ready() const override { return failing || !answers_.empty(); }
 
   std::atomic<int64_t> step_delay_us{0};
-  std::atomic<bool> failing{false};  // the next step throws CommError("rank 1 (node2) is lost")
+  std::atomic<bool> failing{false};  // CommError("rank 1 (node2) is lost"), with a step or without
   std::atomic<bool> paused{false};   // steps take until this is false again
   std::atomic<int64_t> num_steps{0};
 

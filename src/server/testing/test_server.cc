@@ -27,6 +27,7 @@ TestServer::TestServer(Options options) : executor_(options.rule), chat_template
     } catch (const CommError& e) {
       failure_ = e.what();
     }
+    ended_ = true;
   });
 }
 

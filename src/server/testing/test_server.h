@@ -1,6 +1,7 @@
 // A running server over a fake model.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,6 +32,7 @@ class TestServer {
   AsyncEngine& engine() { return *engine_; }
   RuleExecutor& executor() { return executor_; }
   const std::string& failure() const { return failure_; }
+  bool ended() const { return ended_; }  // run() has returned
   void join();
   ClientResponse get(const std::string& path, const std::string& headers = "");
   ClientResponse post(const std::string& path, const Json& body, const std::string& headers = "");
@@ -43,6 +45,7 @@ class TestServer {
   std::unique_ptr<AsyncEngine> engine_;
   std::unique_ptr<Server> server_;
   std::string failure_;
+  std::atomic<bool> ended_{false};
   std::thread thread_;
 };
 
