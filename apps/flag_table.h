@@ -1,5 +1,5 @@
 // Every flag of `vllm serve`, sorted: it works, it is a tuning hint that is accepted with a note, or it is an error
-// because it would change answers, memory, security or topology and is not built. Data only; serve_flags.cc binds it.
+// because it would change answers, memory, security or topology and is not built. Data only; serve_options.cc binds it.
 #pragma once
 
 #include <span>

@@ -90,8 +90,6 @@ bool ControlClient::send(const NodeMessage& message) {
   return impl_->stream->Write(proto);
 }
 
-void ControlClient::cancel() { impl_->context.TryCancel(); }
-
 std::string fetch_status(const std::string& address, int port, const TlsIdentity& identity, Deadline deadline) {
   const auto stub = control::Control::NewStub(connect(address, port, identity, deadline));
   grpc::ClientContext context;

@@ -25,8 +25,6 @@ class ControlClient {
 
   // Any thread. False when the stream is broken; on_gone() follows.
   bool send(const NodeMessage& message);
-  // Breaks the stream; any thread.
-  void cancel();
 
  private:
   struct Impl;

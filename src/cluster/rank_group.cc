@@ -142,10 +142,7 @@ void RankGroup::fail_stopped(int rank) {
 // With mutex_ held.
 void RankGroup::fail(Gravity gravity, int rank, const std::string& message) {
   if (ending_) return;
-  if (!failure_) {
-    failed_at_ = Clock::now();
-    if (failure_callback_) failure_callback_();
-  }
+  if (!failure_) failed_at_ = Clock::now();
   if (!failure_ || gravity > gravity_) {
     failure_ = Failure{rank, message};
     gravity_ = gravity;
@@ -156,12 +153,6 @@ void RankGroup::fail(Gravity gravity, int rank, const std::string& message) {
     const char state = ranks_[static_cast<size_t>(r)].state;
     if (state == 'T' || state == 't') fail_stopped(r);
   }
-}
-
-void RankGroup::on_failure(std::function<void()> callback) {
-  std::lock_guard lock(mutex_);
-  failure_callback_ = std::move(callback);
-  if (failure_) failure_callback_();
 }
 
 std::optional<RankGroup::Failure> RankGroup::failure() const {

@@ -66,9 +66,7 @@ class RankGroup {
   // The kernel's state letter of its process; one that stays stopped ('T') for too long fails the group.
   void on_state(int rank, char state);
 
-  // Called (on the thread that noticed) when the group fails for the first time.
-  void on_failure(std::function<void()> callback);
-  // Blocks until the group fails or `deadline`; the gravest sign.
+  // The gravest sign of a group that has failed, after a moment for graver ones to come; nothing while it has not.
   std::optional<Failure> failure() const;
 
   // Waits until every rank has loaded; `progress` is called at least every `interval` with the latest progress of each
@@ -127,7 +125,6 @@ class RankGroup {
   std::optional<Failure> failure_;
   Gravity gravity_ = Gravity::kOwnWords;
   Clock::time_point failed_at_{};
-  std::function<void()> failure_callback_;
 };
 
 }  // namespace tutti
