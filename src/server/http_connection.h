@@ -177,6 +177,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
     phase_ = Phase::kAnswering;
     deadline_ = Clock::time_point::max();
     last_write_ = Clock::now();
+    answered_ = false;
     handler_(exchange_);
     if (!exchange_->complete()) {
       watching_ = true;
@@ -186,7 +187,9 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
     }
     co_await write_answer();
     if (failed_) exchange_->disconnect();
-    // No write is pending here, so cancelling ends the watcher's read and nothing else.
+    // No write is pending here, so cancelling ends the watcher's read and nothing else. A read that has just succeeded
+    // cannot be cancelled: the watcher must not begin another one.
+    answered_ = true;
     if (watching_ && !failed_) socket().cancel();
     while (watching_) co_await wait_for_wake();
   }
@@ -194,7 +197,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   // Reads while the answer is made: notices that the client is gone, and keeps what it sends ahead.
   asio::awaitable<void> watch() {
     constexpr size_t kMaxPipelined = 64 * 1024;
-    while (pipelined_.size() < kMaxPipelined) {
+    while (!answered_ && pipelined_.size() < kMaxPipelined) {
       auto [ec, n] = co_await stream_.async_read_some(asio::buffer(read_buffer_), kAwaitResult);
       if (ec == asio::error::operation_aborted) break;
       if (ec) {
@@ -282,6 +285,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   bool refused_ = false;    // what it sent was no request, or too large: more of it may come
   bool timed_out_ = false;  // the request did not come in time
   bool watching_ = false;
+  bool answered_ = false;  // the answer is written
   bool peer_done_ = false;  // the client will send no more
   bool draining_ = false;
   bool failed_ = false;  // nothing more can be written

@@ -131,11 +131,8 @@ std::string Exchange::take_output() {
 
 void Exchange::written() {
   in_flight_ = 0;
-  // Moved out for the call: the handler may set another one, or end the exchange.
-  if (on_writable_ && !complete_ && writable()) {
-    auto handler = on_writable_;
-    handler();
-  }
+  // A copy: the handler may set another one, or end the exchange.
+  if (const auto handler = on_writable_; handler && !complete_ && writable()) handler();
 }
 
 void Exchange::disconnect() {

@@ -65,6 +65,29 @@ TEST_F(HttpServerTest, KeepsTheConnectionAndAnswersPipelinedRequestsInOrder) {
   EXPECT_TRUE(client.closed_by_server());
 }
 
+// The next request comes when the answer is out, but before the loop knows that it is.
+TEST_F(HttpServerTest, ARequestThatCrossesTheEndOfAnAnswerIsNotLost) {
+  std::atomic<bool> sent{false};
+  start([&](const std::shared_ptr<HttpExchange>& e) {
+    if (e->request().path == "/second") return e->respond({.body = "2"});
+    e->loop().post([&, e] {
+      e->respond({.body = "1"});
+      e->loop().post([&] {  // after the write, before its completion
+        for (const Deadline deadline = Deadline::after(5s); !sent && !deadline.passed();) std::this_thread::sleep_for(1ms);
+      });
+    });
+  });
+  TestClient client(server->port());
+  for (int i = 0; i < 20; ++i) {
+    sent = false;
+    client.send("GET /first HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(client.read_response().body, "1");
+    client.send("GET /second HTTP/1.1\r\n\r\n");
+    sent = true;
+    ASSERT_EQ(client.read_response().body, "2") << i;
+  }
+}
+
 TEST_F(HttpServerTest, ClientsAreKnownByTheirAddress) {
   start([](const std::shared_ptr<HttpExchange>& e) { e->respond({.body = e->request().peer}); });
   TestClient client(server->port());
