@@ -223,6 +223,33 @@ void settle_step_size(SchedulerConfig& scheduler, const EngineConfig& engine, co
   if (!p.given("--max-num-seqs")) scheduler.max_num_seqs = 1024;
 }
 
+void check_range(const char* flag, double value, double least, double most) {
+  if (value >= least && value <= most) return;
+  throw ConfigError(fmt::format("{} {:.12g}: expected {:.12g} to {:.12g}", flag, value, least, most));
+}
+
+// With a step of no tokens or no requests, clients would wait for ever.
+void check_numbers(const ServeOptions& o) {
+  constexpr double kMany = 1 << 30;
+  constexpr double kBytes = 1e15;
+  constexpr double kSeconds = 1e9;
+  const SchedulerConfig& s = o.engine.scheduler;
+  const CacheConfig& c = o.engine.cache;
+  check_range("--max-num-batched-tokens", static_cast<double>(s.max_num_batched_tokens), 1, kMany);
+  check_range("--max-num-seqs", static_cast<double>(s.max_num_seqs), 1, kMany);
+  check_range("--long-prefill-token-threshold", static_cast<double>(s.long_prefill_token_threshold), 0, kMany);
+  check_range("--max-queue-size", static_cast<double>(s.max_queue_size), 1, kMany);
+  check_range("--block-size", static_cast<double>(c.block_size), 1, 1 << 16);
+  check_range("--gpu-memory-utilization", c.gpu_memory_utilization, 0.01, 1);
+  check_range("--kv-cache-memory-bytes", static_cast<double>(c.kv_cache_memory_bytes.value_or(1)), 1, kBytes);
+  check_range("--num-gpu-blocks-override", static_cast<double>(c.num_blocks_override.value_or(1)), 1, kMany);
+  check_range("--cpu-threads", o.engine.cpu_threads, 0, 4096);
+  check_range("--ready-timeout", o.ready_timeout_s, 0, kSeconds);
+  check_range("--recovery-wait", o.recovery_wait_s, 0, kSeconds);
+  check_range("--shutdown-timeout", o.shutdown_timeout_s, 0, kSeconds);
+  check_range("--distributed-timeout-seconds", o.engine.collective_timeout_s, 0.001, kSeconds);
+}
+
 void settle_model(ServeOptions& o, const RawValues& raw) {
   if (!raw.model_flag.empty()) {
     if (!o.engine.model.empty() && o.engine.model != raw.model_flag) {
@@ -241,13 +268,31 @@ void settle_model(ServeOptions& o, const RawValues& raw) {
   }
   o.engine.scheduler.priority_policy = raw.scheduling_policy == "priority";
   o.override_generation_config = parse_object(raw.override_generation_config, "--override-generation-config");
-  if (raw.distributed_timeout > 0) o.engine.collective_timeout_s = raw.distributed_timeout;
+  if (raw.distributed_timeout != 0) o.engine.collective_timeout_s = raw.distributed_timeout;
+  check_numbers(o);
   if (raw.log_format != "text" && raw.log_format != "json") {
     throw ConfigError("--log-format " + raw.log_format + ": expected text or json");
   }
   o.log.format = raw.log_format == "json" ? log::Format::kJson : log::Format::kText;
   o.log.debug = raw.debug;
   o.log_stats = !raw.disable_log_stats;
+}
+
+// Half a TLS configuration must not end in a server without TLS.
+void check_tls(const TlsConfig& tls) {
+  check_range("--ssl-cert-reqs", tls.cert_reqs, 0, 2);
+  const std::pair<const char*, bool> given[] = {{"--ssl-keyfile", !tls.key_file.empty()},
+                                                {"--ssl-ca-certs", !tls.ca_certs.empty()},
+                                                {"--ssl-cert-reqs", tls.cert_reqs > 0},
+                                                {"--ssl-ciphers", !tls.ciphers.empty()}};
+  for (const auto& [flag, is_given] : given) {
+    if (is_given && !tls.enabled()) {
+      throw ConfigError(std::string(flag) + " without --ssl-certfile: the API would be served without TLS");
+    }
+  }
+  if (tls.cert_reqs > 0 && tls.ca_certs.empty()) {
+    throw ConfigError(fmt::format("--ssl-cert-reqs {} without --ssl-ca-certs: who signs the clients' certificates?", tls.cert_reqs));
+  }
 }
 
 void settle_server(ServeOptions& o, const RawValues& raw) {
@@ -263,6 +308,9 @@ void settle_server(ServeOptions& o, const RawValues& raw) {
   // Without a key the API is for this machine only, unless somebody says otherwise.
   s.http.host = !raw.host.empty() ? raw.host : s.api_keys.empty() ? "127.0.0.1" : "0.0.0.0";
   if (s.http.port < 0 || s.http.port > 65535) throw ConfigError(fmt::format("--port {}: expected 0 to 65535", s.http.port));
+  check_tls(s.http.tls);
+  check_range("--stream-interval", s.stream_interval, 1, 1 << 20);
+  check_range("--max-logprobs", static_cast<double>(s.max_logprobs), -1, 1 << 30);
   s.cors.allowed_origins = parse_string_list(raw.allowed_origins, "--allowed-origins");
   s.cors.allowed_methods = parse_string_list(raw.allowed_methods, "--allowed-methods");
   s.cors.allowed_headers = parse_string_list(raw.allowed_headers, "--allowed-headers");

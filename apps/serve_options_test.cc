@@ -265,6 +265,25 @@ TEST(ServeOptions, BadValuesNameTheFlag) {
   EXPECT_THAT(error_of({"m", "--override-generation-config", "{"}), HasSubstr("--override-generation-config"));
 }
 
+TEST(ServeOptions, NumbersThatNobodyCanServeAreRefused) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"--max-num-seqs", "0"},         {"--max-num-batched-tokens", "0"}, {"--block-size", "0"},      {"--max-queue-size", "0"},
+      {"--gpu-memory-utilization", "1.5"}, {"--kv-cache-memory-bytes", "0"}, {"--num-gpu-blocks-override", "-1"},
+      {"--cpu-threads", "-1"},         {"--long-prefill-token-threshold", "-1"}, {"--ready-timeout", "1e12"},
+      {"--recovery-wait", "-1"},       {"--shutdown-timeout", "-5"},      {"--distributed-timeout-seconds", "-1"},
+      {"--stream-interval", "0"},      {"--max-logprobs", "-2"},          {"--ssl-cert-reqs", "3"}};
+  for (const auto& [flag, value] : cases) EXPECT_THAT(error_of({"m", flag, value}), HasSubstr(std::string(flag) + " ")) << flag;
+}
+
+TEST(ServeOptions, HalfATlsConfigurationIsAnError) {
+  for (const char* flag : {"--ssl-keyfile", "--ssl-ca-certs", "--ssl-ciphers"}) {
+    EXPECT_THAT(error_of({"m", flag, "x"}), HasSubstr("without --ssl-certfile")) << flag;
+  }
+  EXPECT_THAT(error_of({"m", "--ssl-cert-reqs", "2"}), HasSubstr("without --ssl-certfile"));
+  EXPECT_THAT(error_of({"m", "--ssl-certfile", "c", "--ssl-cert-reqs", "2"}), HasSubstr("without --ssl-ca-certs"));
+  EXPECT_EQ(error_of({"m", "--ssl-certfile", "c"}), "no error");
+}
+
 TEST(ServeOptions, AConfigFileComesBeforeTheCommandLine) {
   const std::string path = ::testing::TempDir() + "/tutti-flags.yaml";
   write_file(path, "model: m\nport: 9001\ntensor-parallel-size: 2\napi-key: [a, b]\nenable-prefix-caching: false\n");
