@@ -149,7 +149,7 @@ std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, const EngineConfig& eng
 // One try to form the cluster again. Nothing when interrupted; throws when the others do not come or fail again.
 std::shared_ptr<RankGroup> reform(Head& head, const ServeOptions& options, int64_t num_blocks, Deadline deadline,
                                   const std::function<bool()>& interrupted) {
-  if (head.needs_other_nodes() && !head.wait_for_nodes(deadline, "--recovery-wait", interrupted)) return nullptr;
+  if (!head.wait_for_nodes(deadline, "--recovery-wait", interrupted)) return nullptr;
   auto ranks = head.start_ranks();
   const auto info = load_ranks(*ranks, options.engine, interrupted);
   if (!info) return nullptr;

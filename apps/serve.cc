@@ -150,6 +150,23 @@ Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& grou
           {"ranks", rows}};
 }
 
+// What the head's threads call in the objects of a running server, for as long as this lives: an engine that has failed
+// leaves with an exception.
+class HeadCallbacks {
+ public:
+  HeadCallbacks(Head& head, std::function<Json()> status, std::function<void(const std::string&)> leaving) : head_(head) {
+    head_.set_status_source(std::move(status));
+    head_.on_leaving(std::move(leaving));
+  }
+  ~HeadCallbacks() {
+    head_.on_leaving({});
+    head_.set_status_source({});
+  }
+
+ private:
+  Head& head_;
+};
+
 // Rows of /metrics that only the head of the ranks knows.
 std::string rank_metrics(const std::shared_ptr<RankGroup>& group) {
   if (group == nullptr) return "";
@@ -184,26 +201,25 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   metrics.add_source([&head = *cluster.head] { return rank_metrics(head.ranks()); });
   AsyncEngine engine(options.engine, model.info.eos_token_ids, *cluster.executor, metrics);
   Server server(options.server, model.info, engine, metrics, *model.tokenizer, *model.chat_template);
-  cluster.head->set_status_source([&] { return status_of(engine, cluster.head->ranks()); });
   say_ready(options, server, cluster.waited_s);
   std::optional<StatsLog> stats_log;
   if (options.log_stats) stats_log.emplace(engine);
   log::use_time_of_day();
   std::string leaver;
-  cluster.head->on_leaving([&](const std::string& node) {
-    log::fact("draining", "{} wants to leave: {} requests run, no new ones, for up to {:.0f} s (--shutdown-timeout)", node,
-              engine.num_open(), options.shutdown_timeout_s);
-    leaver = node;
-    server.drain(Deadline::after(seconds(options.shutdown_timeout_s)));
-  });
   {
+    const HeadCallbacks callbacks(
+        *cluster.head, [&] { return status_of(engine, cluster.head->ranks()); },
+        [&](const std::string& node) {
+          log::fact("draining", "{} wants to leave: {} requests run, no new ones, for up to {:.0f} s (--shutdown-timeout)", node,
+                    engine.num_open(), options.shutdown_timeout_s);
+          leaver = node;
+          server.drain(Deadline::after(seconds(options.shutdown_timeout_s)));
+        });
     serving = true;
     Drain drain(signals, server, engine, options.shutdown_timeout_s, ending);
     server.run();
   }
-  cluster.head->on_leaving({});
   stats_log.reset();
-  cluster.head->set_status_source({});
   cluster.head->stop_ranks(leaver.empty() ? "the head was asked to end" : leaver + " left", true, kStopGrace);
   if (!leaver.empty()) throw CommError(leaver + " left, all requests are answered; this head cannot serve without its ranks");
   log::fact("ended", "all requests are answered, all ranks have ended");

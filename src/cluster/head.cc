@@ -90,6 +90,7 @@ void Head::listen(const ClusterToken& token, const TlsIdentity& identity) {
 
 void Head::announce_wait(Deadline deadline, const char* flag) const {
   const std::vector<int> missing = membership_.free_ranks();
+  if (missing.empty()) return;  // the last node is being checked
   const auto seconds = std::chrono::duration<double>(deadline.left()).count();
   const std::string time = seconds > 90 ? fmt::format("{:.0f} min", seconds / 60) : fmt::format("{:.0f} s", seconds);
   log::fact("waiting", "for {}, for {} ({}). On the other node type:", count_ranks(missing.size(), "more "), time, flag);
@@ -103,6 +104,14 @@ void Head::announce_wait(Deadline deadline, const char* flag) const {
   }
 }
 
+// A node that has joined, but has not passed its checks; "" when there is none.
+std::string Head::unchecked_node() const {
+  for (const auto& [id, node] : membership_.nodes()) {
+    if (node.state == NodeState::kChecking) return node.name;
+  }
+  return "";
+}
+
 std::string Head::explain_missing(double waited) const {
   std::string have;
   for (const auto& [id, node] : membership_.nodes()) {
@@ -110,6 +119,7 @@ std::string Head::explain_missing(double waited) const {
   }
   std::string tried = membership_.nodes().size() > 1 ? "nobody else tried to join" : "nobody tried to join";
   if (!last_refusal_.empty()) tried = "the last that tried was refused: " + last_refusal_;
+  if (const std::string unchecked = unchecked_node(); !unchecked.empty()) tried = unchecked + " has not shown its model files";
   return fmt::format(
       "need {}, have {} after {:.0f} s; {}. Is the worker running, is port {} open? Try: tutti status --address {}:{}",
       count_ranks(static_cast<size_t>(membership_.world_size())), have, waited, tried, options_.control_port, own_address_,
@@ -189,6 +199,11 @@ RankConfig Head::rank_config(int rank, const MemberNode& node, const std::string
 
 std::shared_ptr<RankGroup> Head::start_ranks() {
   std::unique_lock lock(mutex_);
+  if (!membership_.complete()) {  // since somebody waited for it
+    const std::string unchecked = unchecked_node();
+    throw CommError(unchecked.empty() ? "a node has left before its ranks were started"
+                                      : unchecked + " has not shown its model files yet, its ranks are not started");
+  }
   ++epoch_;
   const std::string secret = random_secret();
   auto group = std::make_shared<RankGroup>(membership_.world_size());
@@ -256,7 +271,7 @@ std::shared_ptr<RankGroup> Head::ranks() const {
 }
 
 void Head::set_status_source(std::function<Json()> source) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(status_mutex_);
   status_source_ = std::move(source);
 }
 
@@ -273,11 +288,9 @@ std::vector<MemberNode> Head::members() const {
 }
 
 std::string Head::status_json() {
-  std::function<Json()> source;
   Json report = Json::object();
   {
     std::lock_guard lock(mutex_);
-    source = status_source_;
     report["cluster"] = cluster_id_;
     report["instance"] = instance_;
     report["build"] = build_id();
@@ -296,7 +309,8 @@ std::string Head::status_json() {
                                  {"memory_gib", node.hello.memory_gib}});
     }
   }
-  if (source) report.update(source());
+  std::lock_guard lock(status_mutex_);
+  if (status_source_) report.update(status_source_());
   return dump_json(report);
 }
 

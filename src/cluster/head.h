@@ -54,7 +54,8 @@ class Head final : private ControlHandler {
   // returns false when it said yes. Throws JoinError at the deadline.
   bool wait_for_nodes(Deadline deadline, const char* flag, const std::function<bool()>& interrupted);
 
-  // Starts all ranks in a new epoch; those of an earlier one have been stopped.
+  // Starts all ranks in a new epoch; those of an earlier one have been stopped. Throws CommError when a node has left, or
+  // is not checked yet.
   std::shared_ptr<RankGroup> start_ranks();
   // The ranks of today; nullptr when none run. Any thread.
   std::shared_ptr<RankGroup> ranks() const;
@@ -65,7 +66,8 @@ class Head final : private ControlHandler {
   // Without a callback a node that leaves is lost.
   void on_leaving(std::function<void(const std::string& node)> callback);
 
-  // What apps/ adds to the status report (traffic, latency). Any thread calls it.
+  // What apps/ adds to the status report (traffic, latency). Sessions' threads call it; none does any more when this has
+  // returned with another one.
   void set_status_source(std::function<Json()> source);
   // For lines of the log: how ranks are spread, "2 nodes".
   std::vector<MemberNode> members() const;
@@ -88,6 +90,7 @@ class Head final : private ControlHandler {
   void announce_wait(Deadline deadline, const char* flag) const;
   std::optional<std::string> other_head() const;
   void look_for_another_head() const;
+  std::string unchecked_node() const;
   std::string explain_missing(double waited) const;
   void watch();
 
@@ -110,10 +113,12 @@ class Head final : private ControlHandler {
   std::string last_refusal_;       // for the error at the deadline
   int64_t epoch_ = 0;
   std::shared_ptr<RankGroup> group_;
-  std::function<Json()> status_source_;
   std::function<void(const std::string&)> leaving_callback_;
   bool leaving_ = false;           // this head ends, nodes go in peace
   bool stopping_ = false;
+
+  std::mutex status_mutex_;  // held while the source is asked, which asks this object; never taken with mutex_ held
+  std::function<Json()> status_source_;
 
   std::shared_ptr<RankProcesses> local_ranks_;  // senders of an earlier epoch may still look at it
   std::unique_ptr<ControlServer> server_;

@@ -1,0 +1,104 @@
+// The head with a node that comes and goes, over real sockets: what its callers may rely on.
+#include "cluster/head.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "base/error.h"
+#include "base/queue.h"
+#include "cluster/control_client.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+Deadline soon() { return Deadline::after(seconds(10)); }
+
+const ClusterToken& token() {
+  static const ClusterToken t = ClusterToken::parse("tutti1-5f0c9be2-c41a77d0e3f25b68c41a77d0e3f25b68");
+  return t;
+}
+const TlsIdentity& identity() {
+  static const TlsIdentity i = issue_identity(token());
+  return i;
+}
+
+// A head for two ranks on two nodes, on whatever port is free.
+class HeadTest : public ::testing::Test {
+ protected:
+  HeadTest() {
+    HeadOptions options;
+    options.engine.parallel.tensor_parallel_size = 2;
+    options.num_nodes = 2;
+    for (options.control_port = 30100 + static_cast<int>(::getpid() % 20000); head == nullptr; ++options.control_port) {
+      auto candidate = std::make_unique<Head>(options);
+      try {
+        candidate->listen(token(), identity());
+      } catch (const ConfigError&) {
+        continue;
+      }
+      head = std::move(candidate);
+      port = options.control_port;
+    }
+  }
+
+  std::unique_ptr<ControlClient> join() {
+    auto node = std::make_unique<ControlClient>("127.0.0.1", port, identity(), soon(),
+                                                ControlClient::Callbacks{[this](HeadMessage m) { received.push(std::move(m)); },
+                                                                         [](const std::string&) {}});
+    NodeHello hello{.name = "other", .address = "127.0.0.2", .machine = head->self().hello.machine, .facts = comparable_facts()};
+    node->send(hello);
+    return node;
+  }
+
+  Queue<HeadMessage> received;
+  std::unique_ptr<Head> head;
+  int port = 0;
+};
+
+TEST_F(HeadTest, RanksStartOnNodesThatHavePassedTheirChecksOnly) {
+  const auto start = [&] { head->start_ranks(); };
+  EXPECT_THAT(start, ThrowsMessage<CommError>(HasSubstr("a node has left")));
+  auto node = join();
+  const auto welcome = received.pop(soon());
+  ASSERT_TRUE(welcome && std::holds_alternative<Welcome>(*welcome));
+  // It has its rank, but nobody knows yet whether it has the same model.
+  EXPECT_FALSE(head->needs_other_nodes());
+  EXPECT_THAT(start, ThrowsMessage<CommError>(HasSubstr("has not shown its model files")));
+  const auto wait = [&] { head->wait_for_nodes(Deadline::after(milliseconds(300)), "--x", [] { return false; }); };
+  EXPECT_THAT(wait, ThrowsMessage<JoinError>(HasSubstr("other has not shown its model files")));
+  node->send(NodeModelFiles{});
+  EXPECT_TRUE(head->wait_for_nodes(soon(), "--x", [] { return false; }));
+}
+
+// Whoever takes the source back may destroy what it looks at.
+TEST_F(HeadTest, NobodyAsksAStatusSourceThatWasTakenBack) {
+  std::promise<void> asked;
+  std::atomic<bool> answered{false};
+  head->set_status_source([&] {
+    asked.set_value();
+    std::this_thread::sleep_for(milliseconds(200));
+    answered = true;
+    return Json{{"state", "ready"}};
+  });
+  std::string report;
+  std::thread client([&] { report = fetch_status("127.0.0.1", port, identity(), soon()); });
+  asked.get_future().wait();
+  head->set_status_source({});
+  EXPECT_TRUE(answered);
+  client.join();
+  EXPECT_THAT(report, HasSubstr("\"state\":\"ready\""));
+  EXPECT_THAT(fetch_status("127.0.0.1", port, identity(), soon()), Not(HasSubstr("\"state\":\"ready\"")));
+}
+
+}  // namespace
+}  // namespace tutti
