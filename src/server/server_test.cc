@@ -181,6 +181,19 @@ TEST(Server, DeepHealthSeesAStuckEngine) {
   EXPECT_EQ(server.get("/health?deep").status, 200);
 }
 
+TEST(Server, HealthGenerateHasADeadlineOfItsOwn) {
+  TestServer server;
+  server.executor().paused = true;
+  const auto begin = Clock::now();
+  const ClientResponse stuck = server.get("/health_generate?timeout=0.2");
+  EXPECT_EQ(stuck.status, 503);
+  EXPECT_NE(stuck.body.find("no token came in time"), std::string::npos);
+  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_EQ(server.engine().num_open(), 0);
+  server.executor().paused = false;
+  EXPECT_EQ(server.get("/health_generate").status, 200);
+}
+
 TEST(Server, Deadlines) {
   TestServer server;
   server.executor().step_delay_us = 2000;

@@ -83,6 +83,7 @@ void StatusApi::health_generate(const Exchange& exchange) const {
   request.deadline = Clock::now() + timeout_of(exchange->request(), 20.0);
   request.cache_salt = "health";
   const RequestId id = request.id;
+  const Clock::time_point deadline = *request.deadline;
   const auto begin = Clock::now();
   const auto admission = context_.engine.submit(
       std::move(request), 1, exchange->loop(), [exchange, begin](const TokenOutput& output) {
@@ -99,6 +100,13 @@ void StatusApi::health_generate(const Exchange& exchange) const {
     return;
   }
   exchange->on_disconnect([this, id] { context_.engine.end(id, FinishReason::kAbort); });
+  // An engine that is stuck does not look at deadlines. The exchange lives as long as its handlers are called.
+  exchange->on_deadline(deadline, [this, id, e = exchange.get()] {
+    if (e->started()) return;
+    context_.engine.end(id, FinishReason::kAbort);
+    e->respond(error_response(503, fmt::format("no token came in time: {} requests are open and step {} is still the last",
+                                               context_.engine.num_open(), context_.engine.stats().steps)));
+  });
 }
 
 void StatusApi::ready(const Exchange& exchange) const {
