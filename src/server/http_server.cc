@@ -175,6 +175,9 @@ void HttpServer::Impl::load_tls() {
   if (!c.ciphers.empty() && SSL_CTX_set_cipher_list(tls->native_handle(), c.ciphers.c_str()) != 1) {
     throw ConfigError("--ssl-ciphers " + c.ciphers + ": no cipher of this list is known to OpenSSL");
   }
+  // Without a name for them OpenSSL refuses sessions of clients with certificates that come back.
+  constexpr unsigned char kSessions[] = {'t', 'u', 't', 't', 'i'};
+  SSL_CTX_set_session_id_context(tls->native_handle(), kSessions, sizeof(kSessions));
   int mode = asio::ssl::verify_none;
   if (c.cert_reqs >= 1) mode = asio::ssl::verify_peer;
   if (c.cert_reqs >= 2) mode |= asio::ssl::verify_fail_if_no_peer_cert;

@@ -49,7 +49,15 @@ void write_certificate(const std::string& path) {
 
 class TlsClient {
  public:
-  explicit TlsClient(int port) : context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_.get())) {
+  // `certificate`: a file with the client's and its key. `session`: of an earlier connection.
+  explicit TlsClient(int port, const std::string& certificate = "", SSL_SESSION* session = nullptr)
+      : context_(SSL_CTX_new(TLS_client_method())) {
+    if (!certificate.empty()) {
+      SSL_CTX_use_certificate_file(context_.get(), certificate.c_str(), SSL_FILETYPE_PEM);
+      SSL_CTX_use_PrivateKey_file(context_.get(), certificate.c_str(), SSL_FILETYPE_PEM);
+    }
+    ssl_.reset(SSL_new(context_.get()));
+    if (session != nullptr) SSL_set_session(ssl_.get(), session);
     fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -63,6 +71,8 @@ class TlsClient {
   }
   ~TlsClient() { ::close(fd_); }
   bool connected() const { return connected_; }
+  bool resumed() const { return SSL_session_reused(ssl_.get()) == 1; }
+  SSL_SESSION* session() const { return SSL_get0_session(ssl_.get()); }
 
   // Everything until the server's orderly end; "cut off" when it did not say goodbye.
   std::string exchange(const std::string& request) {
@@ -151,6 +161,18 @@ TEST_F(HttpTls, ClientCertificatesMayBeRequired) {
   start();
   TlsClient client(server->port());
   EXPECT_NE(client.exchange("GET / HTTP/1.1\r\nconnection: close\r\n\r\n").substr(0, 8), "HTTP/1.1");
+}
+
+TEST_F(HttpTls, AClientWithACertificateMayComeBack) {
+  config.tls.ca_certs = config.tls.cert_file;
+  config.tls.cert_reqs = 2;
+  start();
+  const std::string request = "GET /x HTTP/1.1\r\nconnection: close\r\n\r\n";
+  TlsClient first(server->port(), config.tls.cert_file);
+  EXPECT_TRUE(first.exchange(request).ends_with("/x"));
+  TlsClient second(server->port(), config.tls.cert_file, first.session());
+  EXPECT_TRUE(second.exchange(request).ends_with("/x"));
+  EXPECT_TRUE(second.resumed());
 }
 
 TEST_F(HttpTls, BadFilesAreNamed) {
