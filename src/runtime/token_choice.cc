@@ -15,7 +15,8 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr int64_t kFewCandidates = 1024;
 constexpr int64_t kBlock = 512;  // weights summed together, so that a draw skips most of the row
 
-float inverse_temperature(const SamplingParams& sampling) { return static_cast<float>(1.0 / sampling.temperature); }
+// Finite, so that the best logit's weight is 1 and no NaN.
+float inverse_temperature(const SamplingParams& sampling) { return static_cast<float>(1.0 / std::max(sampling.temperature, 1e-10)); }
 
 // NaN counts as less than everything.
 float largest(std::span<const float> values) {

@@ -144,7 +144,11 @@ TEST(TokenChoice, EdgesOfTheDraw) {
   }
   EXPECT_EQ(choose_token(std::vector<float>(700, kNothing), params(1.0), 0.5, scratch), 0);
   // A very low temperature is greedy.
-  EXPECT_EQ(choose_token(random_logits(100, 5), params(1e-6), 0.7, scratch), best_candidate(random_logits(100, 5)).id);
+  for (double temperature : {1e-6, 1e-300}) {
+    for (const SamplingParams& p : {params(temperature), params(temperature, 0, 0.9), params(temperature, 7)}) {
+      EXPECT_EQ(choose_token(random_logits(100, 5), p, 0.7, scratch), best_candidate(random_logits(100, 5)).id);
+    }
+  }
 }
 
 TEST(TokenChoice, DrawsReachEveryBlockOfALongRow) {

@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr double kMaxDouble = std::numeric_limits<double>::max();
 constexpr double kTiny = 1e-6;
+// As with vLLM. Far below it logits over temperature are no numbers any more, and greedy has a spelling of its own, 0.
+constexpr double kLeastTemperature = 0.01;
 constexpr int kMaxChoices = 128;
 constexpr size_t kMaxSequences = 4096;
 // Every sequence of a request has its stop strings and bad words, and every token is compared with them.
@@ -82,6 +84,7 @@ SamplingParams read_sampling(const FieldReader& fields, const ModelInfo& model) 
   const GenerationDefaults& defaults = model.defaults;
   SamplingParams s;
   s.temperature = fields.number("temperature", 0.0, kMaxDouble).value_or(defaults.temperature.value_or(1.0));
+  if (s.temperature > 0) s.temperature = std::max(s.temperature, kLeastTemperature);
   s.top_p = fields.number("top_p", kTiny, 1.0).value_or(defaults.top_p.value_or(1.0));
   s.top_k = static_cast<int32_t>(fields.integer("top_k", -1, kMaxInt32).value_or(defaults.top_k.value_or(0)));
   s.top_k = std::max(s.top_k, 0);
@@ -145,9 +148,10 @@ void read_stream(const FieldReader& fields, const ServerConfig& config, ApiReque
       throw InvalidRequest("`stream_options` may only be given with `stream` true", "stream_options");
     const FieldReader reader(*options, "stream_options.");
     r->include_usage = reader.boolean("include_usage").value_or(false);
-    r->continuous_usage = r->include_usage && reader.boolean("continuous_usage_stats").value_or(false);
+    r->continuous_usage = reader.boolean("continuous_usage_stats").value_or(false);
   }
-  if (config.enable_force_include_usage) r->include_usage = true;
+  r->include_usage = r->include_usage || config.enable_force_include_usage;
+  r->continuous_usage = r->continuous_usage && r->include_usage;
 }
 
 // What chat and completions have in common.

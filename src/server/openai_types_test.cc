@@ -121,6 +121,21 @@ TEST_F(OpenAiTypes, EverySamplingFieldArrives) {
   EXPECT_EQ(r.request_id, "r-1");
 }
 
+TEST_F(OpenAiTypes, ATemperatureIsGreedyOrANumberToDivideBy) {
+  EXPECT_EQ(completion(R"({"prompt":"a","temperature":0})").sampling.temperature, 0.0);
+  EXPECT_EQ(completion(R"({"prompt":"a","temperature":1e-300})").sampling.temperature, 0.01);
+  EXPECT_EQ(completion(R"({"prompt":"a","temperature":0.02})").sampling.temperature, 0.02);
+  model.defaults.temperature = 1e-9;
+  EXPECT_EQ(completion(R"({"prompt":"a"})").sampling.temperature, 0.01);
+}
+
+TEST_F(OpenAiTypes, UsageThatTheServerForcesMayBeContinuous) {
+  const std::string body = R"({"prompt":"a","stream":true,"stream_options":{"continuous_usage_stats":true}})";
+  EXPECT_FALSE(completion(body).include_usage || completion(body).continuous_usage);
+  config.enable_force_include_usage = true;
+  EXPECT_TRUE(completion(body).include_usage && completion(body).continuous_usage);
+}
+
 TEST_F(OpenAiTypes, PromptsInAllForms) {
   using Ids = std::vector<int32_t>;
   EXPECT_EQ(std::get<Ids>(completion(R"({"prompt":[1,2,3]})").prompts.at(0)), (Ids{1, 2, 3}));
