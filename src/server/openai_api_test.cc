@@ -301,7 +301,11 @@ TEST(OpenAiApi, ModelsTokenizeDetokenizeVersion) {
   EXPECT_EQ(models["data"][0]["id"], "test-model");
   EXPECT_EQ(models["data"][0]["max_model_len"], 4096);
   EXPECT_EQ(server.get("/v1/models/alias").json()["id"], "alias");
-  EXPECT_EQ(server.get("/v1/models/none").status, 404);
+  for (const char* name : {"none", "owner/none", "/models/of/none"}) {
+    const ClientResponse unknown = server.get("/v1/models/" + std::string(name));
+    EXPECT_EQ(unknown.status, 404);
+    EXPECT_EQ(unknown.json()["error"]["param"], "model") << name;
+  }
   const Json tokens = server.post("/tokenize", {{"prompt", "ab"}, {"return_token_strs", true}}).json();
   EXPECT_EQ(tokens["tokens"], Json({256, 97, 98}));
   EXPECT_EQ(tokens["token_strs"], Json({"<bos>", "a", "b"}));

@@ -41,10 +41,10 @@ std::string Router::path_of(const HttpRequest& request) const {
 
 const Router::Methods* Router::find(std::string_view path, std::string* route) const {
   auto it = routes_.find(path);
-  if (it == routes_.end()) {
-    const size_t slash = path.rfind('/');
-    if (slash == std::string_view::npos) return nullptr;
-    it = routes_.find(path.substr(0, slash + 1));
+  while (it == routes_.end() && !path.empty()) {
+    path = path.substr(0, path.size() - 1);  // without a slash that has been tried
+    path = path.substr(0, path.rfind('/') + 1);
+    it = routes_.find(path);
   }
   if (it == routes_.end()) return nullptr;
   *route = it->first;
