@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -16,7 +17,7 @@ namespace tutti {
 namespace {
 
 constexpr auto kDrainPoll = std::chrono::milliseconds(20);
-// For the last bytes of answers to reach their clients.
+// For the last bytes of answers to reach their clients, at least.
 constexpr auto kFlushTime = std::chrono::seconds(2);
 
 std::string join_names(const std::vector<std::string>& names) {
@@ -55,17 +56,22 @@ struct Server::Impl {
 
   // On the first loop, until the requests have ended or may not go on.
   void poll_drain() {
-    Clock::time_point until;
     {
       std::lock_guard lock(mutex);
-      until = *drain_until;
+      flushing = engine.num_open() == 0 || Clock::now() >= *drain_until;
     }
-    if (engine.num_open() == 0 || Clock::now() >= until) {
+    if (flushing) {
       engine.stop();
-      http.stop(Deadline::after(kFlushTime));
+      flush();
     } else {
       http.loop().post_after(kDrainPoll, [this] { poll_drain(); });
     }
+  }
+
+  // Clients that read slowly have as long as requests that run.
+  void flush() {
+    std::lock_guard lock(mutex);
+    http.stop(Deadline(std::max(*drain_until, Clock::now() + kFlushTime)));
   }
 
   const ServerConfig config;
@@ -74,6 +80,7 @@ struct Server::Impl {
   const ApiContext context;
   std::mutex mutex;
   std::optional<Clock::time_point> drain_until;
+  std::atomic<bool> flushing{false};  // the engine has ended, answers are on their way
   std::optional<std::string> failure;
   Router router;
   OpenAiApi openai;
@@ -109,6 +116,7 @@ void Server::drain(Deadline deadline) {
     impl_->drain_until = std::min(impl_->drain_until.value_or(deadline.instant()), deadline.instant());
   }
   if (first) impl_->http.loop().post([impl = impl_.get()] { impl->poll_drain(); });
+  if (impl_->flushing) impl_->flush();
 }
 
 }  // namespace tutti

@@ -255,6 +255,27 @@ TEST(Server, DrainEndsAtItsDeadline) {
   server.join();
 }
 
+TEST(Server, DrainWaitsForClientsThatReadSlowly) {
+  for (const bool hurry : {false, true}) {
+    TestServer server;
+    TestClient client(server.port());
+    Json large = request(4000);
+    large["logprobs"] = 20;
+    large["n"] = 6;  // megabytes, more than the kernel takes
+    client.send(TestClient::post_text("/v1/completions", dump_json(large)));
+    ASSERT_TRUE(eventually([&] { return server.engine().stats().generation_tokens == 24'000 && server.engine().num_open() == 0; }));
+    server.server().drain(Deadline::after(30s));
+    if (hurry) {
+      server.server().drain(Deadline::after(0s));
+      EXPECT_TRUE(eventually([&] { return server.ended(); }));
+    } else {
+      std::this_thread::sleep_for(3s);
+      EXPECT_FALSE(server.ended());
+    }
+    EXPECT_EQ(client.read_response().complete, !hurry);
+  }
+}
+
 TEST(Server, LargePromptsDoNotHoldUpOthers) {
   TestServer::Options options;
   options.max_model_len = 1'000'000;
