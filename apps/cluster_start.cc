@@ -94,6 +94,11 @@ void say_memory(const std::vector<Json>& loaded, const EngineConfig& engine, int
   log::continuation(fmt::format("GPU KV cache size: {} tokens", group_digits(tokens)));
   log::continuation(fmt::format("Maximum concurrency for {} tokens per request: {:.2f}x", group_digits(length),
                                 static_cast<double>(tokens) / static_cast<double>(length)));
+  if (tokens < length) {
+    log::warning("requests of more than {0} tokens are refused, although --max-model-len is {1}: give the KV cache more memory, or say "
+                 "--max-model-len {0}. Going on",
+                 tokens, length);
+  }
 }
 
 void say_node(const Head& head, const EngineConfig& engine) {

@@ -31,7 +31,7 @@ struct TokenOutput {
   std::vector<TokenLogprobs> prompt_logprobs;  // of the whole prompt, once, before the first token
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> stop_token;           // the stop_token_id that ended it
-  std::string error;                           // with kError: names the rank and what to do
+  std::string error;                           // with kError: the rank that is lost, or what of the request does not fit
   int64_t num_cached_tokens = 0;               // prompt tokens that the prefix cache gave
   Clock::time_point started{};                 // when its first step was scheduled; the epoch before that
 };

@@ -117,7 +117,8 @@ void Generation::on_output(Choice& choice, TokenOutput output) {
     choice.done = true;  // the engine has already let go of it
     const bool late = times_.deadline && Clock::now() >= *times_.deadline;
     const bool ending = output.finish_reason == FinishReason::kAbort || !context_.engine.stats().healthy;
-    fail(late ? 504 : ending ? 503 : 500, output.error.empty() ? "the request was aborted" : output.error);
+    // A healthy engine ends a request with an error when the request is too large for it.
+    fail(late ? 504 : ending ? 503 : 400, output.error.empty() ? "the request was aborted" : output.error);
     return;
   }
   take_tokens(choice, output);

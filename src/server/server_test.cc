@@ -194,6 +194,19 @@ TEST(Server, HealthGenerateHasADeadlineOfItsOwn) {
   EXPECT_EQ(server.get("/health_generate").status, 200);
 }
 
+TEST(Server, ARequestThatTheCacheCannotHoldIsTheClientsError) {
+  TestServer server({.num_kv_blocks = 4});  // 64 tokens, of a context of 4,096
+  Json large = request(5);
+  large["prompt"] = std::string(100, 'x');
+  const ClientResponse prompt = server.post("/v1/completions", large);
+  EXPECT_EQ(prompt.status, 400);
+  EXPECT_NE(prompt.body.find("shorten the prompt"), std::string::npos);
+  const ClientResponse answer = server.post("/v1/completions", request(200));
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_NE(answer.body.find("lower max_tokens"), std::string::npos);
+  EXPECT_EQ(server.post("/v1/completions", request(5)).status, 200);
+}
+
 TEST(Server, Deadlines) {
   TestServer server;
   server.executor().step_delay_us = 2000;

@@ -41,9 +41,9 @@ class ByteTokenizer final : public Tokenizer {
 class RuleExecutor final : public Executor {
  public:
   using Rule = std::function<int32_t(const std::vector<int32_t>& prompt, int64_t index)>;
-  explicit RuleExecutor(Rule rule) : rule_(std::move(rule)) {}
+  explicit RuleExecutor(Rule rule, int64_t num_kv_blocks = 1 << 16) : rule_(std::move(rule)), num_kv_blocks_(num_kv_blocks) {}
 
-  ExecutorInfo info() const override { return {.num_kv_blocks = 1 << 16}; }
+  ExecutorInfo info() const override { return {.num_kv_blocks = num_kv_blocks_}; }
   void submit(const SchedulerOutput& step) override;
   ModelRunnerOutput wait(Deadline deadline) override;
   bool ready() const override { return failing || !answers_.empty(); }
@@ -62,6 +62,7 @@ class RuleExecutor final : public Executor {
   SampledToken sample(const ScheduledRequest& scheduled, State& state) const;
 
   Rule rule_;
+  int64_t num_kv_blocks_;
   std::unordered_map<RequestId, State> known_;
   std::deque<ModelRunnerOutput> answers_;
 };

@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-TestServer::TestServer(Options options) : executor_(options.rule), chat_template_(ChatTemplate::chatml()) {
+TestServer::TestServer(Options options) : executor_(options.rule, options.num_kv_blocks), chat_template_(ChatTemplate::chatml()) {
   EngineConfig engine_config;
   engine_config.scheduler = options.scheduler;
   engine_config.scheduler.max_model_len = options.max_model_len;

@@ -22,6 +22,7 @@ class TestServer {
     GenerationDefaults defaults;
     RuleExecutor::Rule rule = repeat_text("hello world ");
     int64_t max_model_len = 4096;
+    int64_t num_kv_blocks = 1 << 16;
   };
   TestServer() : TestServer(Options()) {}
   explicit TestServer(Options options);
