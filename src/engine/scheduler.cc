@@ -92,6 +92,7 @@ void Scheduler::restart() {
     if (request.running) {
       running_.erase(rank_of(request));
       waiting_.emplace(rank_of(request), &request);
+      ++request.incarnation;  // one that has never run is still to start for the first time
     }
     request.running = false;
     request.known_to_workers = false;
@@ -102,7 +103,6 @@ void Scheduler::restart() {
     request.prompt_logprobs.clear();
     request.block_ids.clear();
     request.num_cached_blocks = 0;
-    ++request.incarnation;
   }
   kv_ = KVCacheManager(options_.num_kv_blocks, options_.block_size, options_.enable_prefix_caching);
 }
@@ -278,9 +278,10 @@ void Scheduler::schedule_waiting(Step& step) {
       request.num_computed_tokens = 0;
       return;  // those behind it do not overtake
     }
-    counters_.prefix_cache_queries += request.num_tokens();
-    counters_.prefix_cache_hits += request.num_computed_tokens;
     if (request.incarnation == 0) {
+      // Tokens that come back after a preemption are no prompt tokens: hits stay a part of those.
+      if (options_.enable_prefix_caching) counters_.prefix_cache_queries += request.num_tokens();
+      counters_.prefix_cache_hits += request.num_computed_tokens;
       request.started = Clock::now();
       request.num_cached_tokens = request.num_computed_tokens;
     }

@@ -85,6 +85,26 @@ TEST(Scheduler, ARestartLosesNoToken) {
   for (RequestId id : {1, 2, 3}) EXPECT_EQ(h.tokens[id], expected_tokens(id, 20));
 }
 
+// What /metrics says of requests that were preempted, or waited while the ranks were started again.
+TEST(Scheduler, CountersTakeEachRequestOnce) {
+  auto options = make_options();
+  options.num_kv_blocks = 8;
+  Harness h(options);
+  for (RequestId id : {1, 2, 3, 4}) h.scheduler.add(make_request(id, 40, 60, 900));
+  for (int i = 0; i < 100; ++i) h.step();
+  EXPECT_GT(h.scheduler.counters().num_preemptions, 0);
+  h.scheduler.restart();
+  h.workers = FakeExecutor({}, h.workers.rule);
+  h.scheduler.add(make_request(5, 40, 3, 1900));
+  h.scheduler.restart();
+  h.run_to_end();
+  const Scheduler::Counters& c = h.scheduler.counters();
+  EXPECT_EQ(c.prompt_tokens, 5 * 40);
+  EXPECT_EQ(c.prefix_cache_queries, 5 * 40);
+  EXPECT_LE(c.prefix_cache_hits, c.prompt_tokens);
+  EXPECT_NE(h.finished[5].started, Clock::time_point{});
+}
+
 TEST(Scheduler, PrefillIsChunkedAndDecodesComeFirst) {
   Harness h(make_options());
   h.scheduler.add(make_request(1, 10, 20));
