@@ -82,10 +82,12 @@ void print_nodes(const Json& nodes) {
   }
 }
 
+// A head that does not serve yet does not say.
+std::string state_of(const Json& report) { return report.contains("state") ? text(report, "state") : "joining"; }
+
 void print_report(const Json& r, bool all_ranks) {
-  const std::string state = r.contains("state") ? text(r, "state") : "joining";
   const std::string since = r.contains("uptime_s") ? " for " + duration(number(r, "uptime_s")) : "";
-  std::printf("cluster    %s   %s%s   tutti %s   model %s   layout %s\n", text(r, "cluster").substr(0, 4).c_str(), state.c_str(),
+  std::printf("cluster    %s   %s%s   tutti %s   model %s   layout %s\n", text(r, "cluster").substr(0, 4).c_str(), state_of(r).c_str(),
               since.c_str(), text(r, "build").c_str(), text(r, "model").c_str(), text(r, "layout").c_str());
   if (r.contains("steps")) print_engine(r);
   if (r.contains("nodes")) print_nodes(r["nodes"]);
@@ -127,12 +129,13 @@ int run_status(const Arguments& arguments) {
   }
   if (probe.result != ProbeResult::kOk) throw JoinError(fmt::format("no head at {}:{} ({})", host, port, probe.detail));
   const std::string text = fetch_status(host, port, identity, deadline);
+  const Json report = parse_json(text, "the head's report");
   if (json) {
     std::printf("%s\n", text.c_str());
   } else {
-    print_report(parse_json(text, "the head's report"), all_ranks);
+    print_report(report, all_ranks);
   }
-  return static_cast<int>(ExitCode::kOk);
+  return static_cast<int>(state_of(report) == "ready" ? ExitCode::kOk : ExitCode::kFindings);
 }
 
 }  // namespace tutti

@@ -170,6 +170,14 @@ class Losses(ClusterTest):
         message = self.lose(head, lambda: os.kill(victim, signal.SIGKILL), 3)
         self.assertRegex(message, rf"rank [01] \(.*, pid {victim}\) was killed by signal 9")
 
+    def test_a_rank_killed_while_nobody_asks(self):
+        head = self.serve("-tp", 2)
+        head.wait_for(READY)
+        victim = children_of(head.pid)[1]
+        os.kill(victim, signal.SIGKILL)
+        self.assertEqual(head.wait_exit(10), 5, head.log())
+        self.assertRegex(head.log(), rf"error +rank [01] \(.*, pid {victim}\) was killed by signal 9")
+
     def test_a_killed_remote_rank(self):
         head, worker = self.two_nodes()
         victim = children_of(worker.pid)[0]

@@ -93,6 +93,9 @@ class Launch(ClusterTest):
     def test_a_worker_joins_with_the_line_that_the_head_prints(self):
         head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1")
         line = head.wait_for(r"waiting +for 1 more rank, for 10 min .*\n.*?tutti (worker --master-ip 127.0.0.1 --master-port \d+) --token-file")
+        status = self.start("status", "--address", f"127.0.0.1:{self.control_port}")
+        self.assertEqual(status.wait_exit(), 1, status.log())  # not ready
+        self.assertRegex(status.stdout, r"cluster +0011 +joining")
         health_port = free_ports(1)[0]
         worker = self.start(*line.group(1).split(), "--tensor-parallel-size", 2, "--pipeline-parallel-size", 1, "--port", health_port)
         head.wait_for(READY)
