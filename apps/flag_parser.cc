@@ -9,6 +9,7 @@
 
 #include "apps/argv.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/nearest_name.h"
 
 namespace tutti {
@@ -25,7 +26,33 @@ bool is_harmless(const FlagRule& rule, const std::string& value) {
   return false;
 }
 
-// The flags of a YAML file as they would be typed: {tensor-parallel-size: 2, api-key: [a, b], enable-x: false}.
+// true, True and TRUE, as YAML has it; nothing for other values and for text in quotes.
+std::optional<bool> yaml_boolean(const YAML::Node& node) {
+  const std::string& text = node.Scalar();
+  if (node.Tag() == "!") return std::nullopt;
+  if (text == "true" || text == "True" || text == "TRUE") return true;
+  if (text == "false" || text == "False" || text == "FALSE") return false;
+  return std::nullopt;
+}
+
+Json yaml_to_json(const YAML::Node& node) {
+  Json out;
+  if (node.IsMap()) {
+    out = Json::object();
+    for (const auto& entry : node) out[entry.first.as<std::string>()] = yaml_to_json(entry.second);
+  } else if (node.IsSequence()) {
+    out = Json::array();
+    for (const auto& item : node) out.push_back(yaml_to_json(item));
+  } else if (node.IsScalar()) {
+    if (const auto boolean = yaml_boolean(node)) return *boolean;
+    const Json number = node.Tag() == "!" ? Json() : Json::parse(node.Scalar(), nullptr, /*allow_exceptions=*/false);
+    out = number.is_number() ? number : Json(node.Scalar());
+  }
+  return out;
+}
+
+// The flags of a YAML file as they would be typed: {tensor-parallel-size: 2, api-key: [a, b], enable-x: false}. A map is
+// the JSON of flags that take some.
 std::vector<std::string> flags_of_file(const std::string& path) {
   std::vector<std::string> arguments;
   try {
@@ -36,17 +63,16 @@ std::vector<std::string> flags_of_file(const std::string& path) {
       if (entry.second.IsSequence()) {
         arguments.push_back(name);
         for (const auto& item : entry.second) arguments.push_back(item.as<std::string>());
+      } else if (entry.second.IsMap()) {
+        arguments.insert(arguments.end(), {name, dump_json(yaml_to_json(entry.second))});
       } else if (entry.second.IsScalar()) {
-        const std::string value = entry.second.as<std::string>();
-        if (value == "true") {
-          arguments.push_back(name);
-        } else if (value == "false") {
-          arguments.push_back("--no-" + name.substr(2));
+        if (const auto on = yaml_boolean(entry.second)) {
+          arguments.push_back(*on ? name : "--no-" + name.substr(2));
         } else {
-          arguments.insert(arguments.end(), {name, value});
+          arguments.insert(arguments.end(), {name, entry.second.Scalar()});
         }
       } else {
-        throw ConfigError("--config " + path + ": " + name + " is neither a value nor a list");
+        throw ConfigError("--config " + path + ": " + name + " has no value");
       }
     }
   } catch (const YAML::Exception& e) {

@@ -294,6 +294,18 @@ TEST(ServeOptions, AConfigFileComesBeforeTheCommandLine) {
   EXPECT_THAT(o.server.api_keys, ElementsAre("a", "b"));
   EXPECT_FALSE(o.engine.cache.enable_prefix_caching);
   EXPECT_THAT(error_of({"m", "--config", "/no/such.yaml"}), HasSubstr("--config /no/such.yaml"));
+  write_file(path, "enable_log_requests: True\nenable-chunked-prefill: FALSE\nserved-model-name: \"true\"\n"
+                   "override-generation-config: {top_k: 3, temperature: 0.5}\nmax-model-len: 32k\n"
+                   "default-chat-template-kwargs:\n  enable_thinking: false\n  names: [a, \"1\"]\n");
+  const ServeOptions more = parse_serve_options({"m", "--config", path});
+  EXPECT_TRUE(more.server.log_requests);
+  EXPECT_FALSE(more.engine.scheduler.enable_chunked_prefill);
+  EXPECT_THAT(more.engine.served_model_names, ElementsAre("true"));
+  EXPECT_EQ(more.override_generation_config, (Json{{"top_k", 3}, {"temperature", 0.5}}));
+  EXPECT_EQ(more.server.default_chat_template_kwargs, (Json{{"enable_thinking", false}, {"names", {"a", "1"}}}));
+  EXPECT_EQ(more.engine.scheduler.max_model_len, 32000);
+  write_file(path, "port:\n");
+  EXPECT_THAT(error_of({"m", "--config", path}), HasSubstr("--port has no value"));
 }
 
 TEST(ParseCount, UnitsOfThousandsAndOf1024) {
