@@ -52,10 +52,13 @@ std::variant<std::vector<int>, Refusal> Membership::choose_ranks(const NodeHello
   const std::vector<int> free = free_ranks();
   std::vector<int> ranks;
   if (hello.first_rank >= 0) {
-    ranks = range(hello.first_rank, hello.first_rank + std::max(1, hello.num_ranks));
-    if (ranks.back() >= world_size_) {
-      return Refusal{.reason = fmt::format("this node asks for {}, the cluster has {} ranks", name_ranks(ranks), world_size_)};
+    const int64_t end = int64_t{hello.first_rank} + std::max(1, hello.num_ranks);
+    if (end > world_size_) {
+      const std::string asked = hello.num_ranks > 1 ? fmt::format("ranks {}-{}", hello.first_rank, end - 1)
+                                                    : fmt::format("rank {}", hello.first_rank);
+      return Refusal{.reason = fmt::format("this node asks for {}, the cluster has {} ranks", asked, world_size_)};
     }
+    ranks = range(hello.first_rank, static_cast<int>(end));
   } else if (hello.node_rank >= 0) {
     if (hello.node_rank >= num_nodes_) {
       return Refusal{.reason = fmt::format("--node-rank {}, but the head was started with --nnodes {}", hello.node_rank,
@@ -90,8 +93,9 @@ std::string Membership::free_name(const std::string& wanted) const {
   const auto taken = [this](const std::string& name) {
     return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return entry.second.name == name; });
   };
-  std::string name = wanted.empty() ? "node" : wanted;
-  for (int number = 2; taken(name); ++number) name = fmt::format("{}-{}", wanted, number);
+  const std::string base = wanted.empty() ? "node" : wanted;
+  std::string name = base;
+  for (int number = 2; taken(name); ++number) name = fmt::format("{}-{}", base, number);
   return name;
 }
 

@@ -51,6 +51,7 @@ TEST(Membership, OneProcessARankTakesExactlyItsRank) {
   EXPECT_THAT(ranks_of(members.admit(node("a", -1, 2, 1), {})), ElementsAre(2));
   EXPECT_THAT(refusal_of(members.admit(node("a", -1, 2, 1), {})), HasSubstr("rank 2 belongs to a-2"));
   EXPECT_THAT(refusal_of(members.admit(node("a", -1, 3, 1), {})), HasSubstr("asks for rank 3, the cluster has 3 ranks"));
+  EXPECT_THAT(refusal_of(members.admit(node("a", -1, 2147483647, 2147483647), {})), HasSubstr("asks for ranks 2147483647-4294967293"));
   EXPECT_THAT(ranks_of(members.admit(node("a", -1, 1, 1), {})), ElementsAre(1));
 }
 
@@ -102,6 +103,9 @@ TEST(Membership, EqualNamesAreTold) {
   EXPECT_EQ(std::get<MemberNode>(members.admit(node("host"), {})).name, "host");
   EXPECT_EQ(std::get<MemberNode>(members.admit(node("host"), {})).name, "host-2");
   EXPECT_EQ(std::get<MemberNode>(members.admit(node("host"), {})).name, "host-3");
+  Membership nameless(2, 2);
+  EXPECT_EQ(std::get<MemberNode>(nameless.admit(node(""), {})).name, "node");
+  EXPECT_EQ(std::get<MemberNode>(nameless.admit(node(""), {})).name, "node-2");
 }
 
 TEST(Membership, RankLists) {

@@ -120,9 +120,12 @@ std::string routed_source(const std::string& peer, std::string* reason) {
 
 // Waits for a non-blocking connect. "" when connected, else the reason.
 std::string finish_connect(int fd, Deadline deadline) {
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
   pollfd entry{fd, POLLOUT, 0};
-  const int n = ::poll(&entry, 1, static_cast<int>(std::min<int64_t>(ms, 600'000)));
+  int n = 0;
+  do {  // a signal that interrupts the wait says nothing about the connection
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
+    n = ::poll(&entry, 1, static_cast<int>(std::min<int64_t>(ms, 600'000)));
+  } while (n < 0 && errno == EINTR);
   if (n == 0) return "no answer";
   int error = 0;
   socklen_t size = sizeof error;
