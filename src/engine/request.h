@@ -18,7 +18,7 @@ namespace tutti {
 using BlockHash = Sha256Digest;
 
 struct Request {
-  EngineRequest spec;
+  EngineRequest spec;                // without the prompt: that is in `tokens`
   std::vector<int32_t> tokens;
   int64_t num_prompt_tokens = 0;
   int64_t num_computed_tokens = 0;   // in the KV cache once the steps in flight have run

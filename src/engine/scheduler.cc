@@ -52,7 +52,7 @@ void Scheduler::add(EngineRequest spec) {
   const RequestId id = spec.id;
   CHECK(!requests_.contains(id));
   auto request = std::make_unique<Request>();
-  request->tokens = spec.prompt_token_ids;
+  request->tokens = std::move(spec.prompt_token_ids);
   request->num_prompt_tokens = request->num_tokens();
   request->order = next_order_++;
   if (spec.deadline) ++num_with_deadline_;

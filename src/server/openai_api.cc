@@ -123,12 +123,16 @@ OpenAiApi::Prepared OpenAiApi::prepare(const std::string& body, bool chat) const
                                      p.request.n, total, kMaxPromptTokens),
                          "n");
   }
+  // Of thousands of requests that wait only the tokens are kept.
+  p.request.prompts.clear();
+  if (p.request.chat) p.request.chat->messages = Json();
   return p;
 }
 
 void OpenAiApi::start(const Exchange& exchange, Prepared prepared) const {
   try {
-    const HttpRequest& http = exchange->request();
+    HttpRequest& http = exchange->request();
+    http.body = std::string();
     const std::optional<Clock::time_point> deadline = deadline_of(http, context_.config, prepared.arrival);
     const std::string id = request_id(http, prepared.request);
     if (context_.config.enable_request_id_headers) exchange->add_header("x-request-id", id);
@@ -139,6 +143,9 @@ void OpenAiApi::start(const Exchange& exchange, Prepared prepared) const {
       log::fact("request", "{} from {}: {} prompts x {}, {} tokens in the first: {}", full_id, http.peer,
                 prepared.prompts.size(), prepared.request.n, prepared.prompts.front().token_ids.size(),
                 dump_json(limit < 0 ? text : text.substr(0, static_cast<size_t>(limit))));
+    }
+    if (!prepared.request.echo) {
+      for (PreparedPrompt& prompt : prepared.prompts) prompt.text = std::string();
     }
     const auto generation = std::make_shared<Generation>(context_, exchange, std::move(prepared.request),
                                                          std::move(prepared.prompts), full_id,
