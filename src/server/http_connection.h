@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/asio.hpp>
 #include <boost/asio/ssl.hpp>
 #include <functional>
@@ -35,14 +36,53 @@ class ConnectionBase {
   virtual void close() = 0;  // now
 };
 
+// Bodies that are still on their way, of all connections of a server: whoever sends them need not even have a key. Small
+// ones do not count, so that large ones cannot keep them out. Any thread.
+class ArrivingBytes {
+ public:
+  explicit ArrivingBytes(uint64_t most) : most_(most) {}
+
+  // One connection's share.
+  class Share {
+   public:
+    explicit Share(ArrivingBytes& all) : all_(all) {}
+    ~Share() { reset(); }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+    // False when that is too much.
+    bool add(uint64_t bytes) {
+      received_ += bytes;
+      if (received_ <= kSmall) return true;
+      const uint64_t more = received_ - kSmall - counted_;
+      counted_ += more;
+      return all_.sum_.fetch_add(more) + more <= all_.most_;
+    }
+    void reset() {
+      all_.sum_ -= std::exchange(counted_, 0);
+      received_ = 0;
+    }
+
+   private:
+    ArrivingBytes& all_;
+    uint64_t received_ = 0;
+    uint64_t counted_ = 0;
+  };
+
+ private:
+  static constexpr uint64_t kSmall = 64 * 1024;
+  const uint64_t most_;
+  std::atomic<uint64_t> sum_{0};
+};
+
 template <typename Stream>
 class Connection final : public ConnectionBase, public std::enable_shared_from_this<Connection<Stream>> {
  public:
-  Connection(Stream stream, EventLoop& loop, const HttpConfig& config, const HttpHandler& handler,
+  Connection(Stream stream, EventLoop& loop, const HttpConfig& config, ArrivingBytes& arriving, const HttpHandler& handler,
              std::string peer)
       : stream_(std::move(stream)),
         loop_(loop),
         config_(config),
+        arriving_(arriving),
         handler_(handler),
         peer_(std::move(peer)),
         parser_({config.max_head_bytes, config.max_body_bytes}),
@@ -134,6 +174,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
           co_return false;
         }
         if (!began) allow(config_.head_timeout);
+        if (!arriving_.add(n)) throw HttpError(503, "too many large requests at once: try again later");
         complete = parser_.feed({read_buffer_.data(), n});
         if (!complete && parser_.head_complete()) {
           if (!std::exchange(head_seen, true)) allow(config_.body_timeout);
@@ -152,6 +193,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
       error_status = e.status();
       error_text = e.what();
     }
+    arriving_.reset();
     if (error_status != 0) co_await refuse(error_status, error_text);
     co_return error_status == 0;
   }
@@ -272,6 +314,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   Stream stream_;
   EventLoop& loop_;
   const HttpConfig& config_;
+  ArrivingBytes::Share arriving_;
   const HttpHandler& handler_;
   const std::string peer_;
   HttpParser parser_;

@@ -36,8 +36,8 @@ void raise_descriptor_limit() {
 // One io_context, its thread, and the connections that live there.
 class IoLoop final : public EventLoop {
  public:
-  IoLoop(const HttpConfig& config, const HttpHandler& handler, asio::ssl::context* tls)
-      : config_(config), handler_(handler), tls_(tls), tick_timer_(io_) {}
+  IoLoop(const HttpConfig& config, ArrivingBytes& arriving, const HttpHandler& handler, asio::ssl::context* tls)
+      : config_(config), arriving_(arriving), handler_(handler), tls_(tls), tick_timer_(io_) {}
 
   asio::io_context& io() { return io_; }
   size_t num_connections() const { return num_connections_; }
@@ -65,9 +65,9 @@ class IoLoop final : public EventLoop {
                      peer = std::move(peer)]() mutable {
       if (tls_ != nullptr) {
         start(std::make_shared<Connection<TlsStream>>(TlsStream(std::move(*s), *tls_), *this, config_,
-                                                      handler_, std::move(peer)));
+                                                      arriving_, handler_, std::move(peer)));
       } else {
-        start(std::make_shared<Connection<Socket>>(std::move(*s), *this, config_, handler_, std::move(peer)));
+        start(std::make_shared<Connection<Socket>>(std::move(*s), *this, config_, arriving_, handler_, std::move(peer)));
       }
     });
   }
@@ -123,6 +123,7 @@ class IoLoop final : public EventLoop {
 
   asio::io_context io_{1};
   const HttpConfig& config_;
+  ArrivingBytes& arriving_;
   const HttpHandler& handler_;
   asio::ssl::context* tls_;
   asio::steady_timer tick_timer_;
@@ -132,9 +133,10 @@ class IoLoop final : public EventLoop {
 };
 
 struct HttpServer::Impl {
-  Impl(const HttpConfig& c, HttpHandler h) : config(c), handler(std::move(h)) {}
+  Impl(const HttpConfig& c, HttpHandler h) : config(c), arriving(c.max_arriving_bytes), handler(std::move(h)) {}
 
   const HttpConfig config;
+  ArrivingBytes arriving;
   const HttpHandler handler;
   std::optional<asio::ssl::context> tls;
   std::vector<std::unique_ptr<IoLoop>> loops;
@@ -297,7 +299,7 @@ HttpServer::HttpServer(const HttpConfig& config, HttpHandler handler)
   if (config.tls.enabled()) impl_->load_tls();
   for (int i = 0; i < std::max(1, config.io_threads); ++i) {
     impl_->loops.push_back(
-        std::make_unique<IoLoop>(impl_->config, impl_->handler, impl_->tls ? &*impl_->tls : nullptr));
+        std::make_unique<IoLoop>(impl_->config, impl_->arriving, impl_->handler, impl_->tls ? &*impl_->tls : nullptr));
   }
   if (config.uds.empty()) {
     impl_->listen_tcp();

@@ -167,6 +167,29 @@ TEST_F(HttpServerTest, SlowClientsAreCutOff) {
   EXPECT_TRUE(idle.closed_by_server());
 }
 
+TEST_F(HttpServerTest, LargeBodiesThatNeverEndDoNotFillTheMemory) {
+  config.body_timeout = 10s;
+  config.max_arriving_bytes = 1024 * 1024;
+  start_echo();
+  const std::string head = "POST /p HTTP/1.1\r\ncontent-length: 2000000\r\n\r\n";
+  auto hoarder = std::make_unique<TestClient>(server->port());
+  hoarder->send(head + std::string(900'000, 'x'));
+  const auto large = TestClient::post_text("/p", std::string(500'000, 'x'));
+  const auto status = [&](const std::string& request) {
+    TestClient client(server->port());
+    client.send(request);
+    return client.read_response().status;
+  };
+  Deadline deadline = Deadline::after(5s);
+  while (status(large) != 503 && !deadline.passed()) std::this_thread::sleep_for(5ms);  // until the first body has arrived
+  EXPECT_EQ(status(large), 503);
+  EXPECT_EQ(status(TestClient::post_text("/p", std::string(50'000, 'x'))), 200);
+  hoarder.reset();
+  deadline = Deadline::after(5s);
+  while (status(large) != 200 && !deadline.passed()) std::this_thread::sleep_for(5ms);
+  EXPECT_EQ(status(large), 200);
+}
+
 TEST_F(HttpServerTest, AThousandHeadersNeverFinishing) {
   start_echo();
   std::vector<std::unique_ptr<TestClient>> clients;

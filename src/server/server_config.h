@@ -40,6 +40,7 @@ struct HttpConfig {
   int max_connections = 16384;
   uint32_t max_head_bytes = 64 * 1024;                   // 431 above
   uint64_t max_body_bytes = 32ull * 1024 * 1024;         // 413 above
+  uint64_t max_arriving_bytes = 1ull << 30;              // of all large bodies that are not complete: 503 above
   std::chrono::milliseconds head_timeout{10'000};        // first byte to end of head: 408
   std::chrono::milliseconds body_timeout{30'000};        // plus one second for every 16 KiB received: 408
   std::chrono::milliseconds idle_timeout{75'000};        // between two requests of a connection
