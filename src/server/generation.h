@@ -49,6 +49,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     int64_t tokens_since_event = 0;
     int64_t text_offset = 0;  // characters of the tokens in logprobs sent so far
     bool begun = false;       // its first event has been sent
+    bool prompt_ids_sent = false;
     bool done = false;        // no more tokens
     bool closed = false;      // its last event has been sent
     const char* finish_reason = nullptr;
@@ -71,6 +72,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void stream(Choice& choice);
   void flush_all();
   void begin(Choice& choice, std::string* out);
+  std::string take_prompt_ids(Choice& choice) const;
   std::string chat_delta(Choice& choice) const;
   void append_event(const Choice& choice, const std::string& delta, const Json& logprobs,
                     const std::string& ids, bool last, std::string* out) const;

@@ -41,7 +41,8 @@ std::string Generation::take_delta(Choice& choice) {
   if (request_.logprobs && !choice.token_ids.empty()) {
     logprobs = choice_logprobs(choice, choice.token_ids, choice.logprobs);
   }
-  const std::string ids = request_.return_token_ids ? dump_json(choice.token_ids) : "";
+  std::string ids;
+  if (request_.return_token_ids) ids = take_prompt_ids(choice) + ",\"token_ids\":" + dump_json(choice.token_ids);
   append_event(choice, delta, logprobs, ids, choice.done, &out);
   choice.text.clear();
   choice.tool_calls.clear();
@@ -50,6 +51,12 @@ std::string Generation::take_delta(Choice& choice) {
   choice.tokens_since_event = 0;
   choice.closed = choice.done;
   return out;
+}
+
+// Fields for the first event of a choice: the ids of its prompt, if they are wanted.
+std::string Generation::take_prompt_ids(Choice& choice) const {
+  if (!request_.return_token_ids || std::exchange(choice.prompt_ids_sent, true)) return "";
+  return ",\"prompt_token_ids\":" + dump_json(choice.prompt->token_ids);
 }
 
 // {"content": "..."}, with the calls of tools that are complete.
@@ -78,9 +85,9 @@ void Generation::begin(Choice& choice, std::string* out) {
     std::string role = "{\"role\":";
     append_json_string(&role, context_.config.response_role);
     *out += event_head_ + "{\"index\":" + std::to_string(choice.index) + ",\"delta\":" + role +
-            ",\"content\":" + delta + "},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
+            ",\"content\":" + delta + "},\"logprobs\":null,\"finish_reason\":null}]" + take_prompt_ids(choice) + "}\n\n";
   } else if (request_.echo) {
-    append_event(choice, delta, logprobs, "", false, out);
+    append_event(choice, delta, logprobs, take_prompt_ids(choice), false, out);
   }
 }
 
@@ -98,8 +105,7 @@ void Generation::append_event(const Choice& choice, const std::string& delta, co
   *out += ",\"finish_reason\":";
   *out += last ? "\"" + std::string(choice.finish_reason) + "\"" : "null";
   if (last) *out += ",\"stop_reason\":" + dump_json(choice.stop_reason);
-  if (!ids.empty()) *out += ",\"token_ids\":" + ids;
-  *out += "}]";
+  *out += ids + "}]";
   if (request_.continuous_usage) *out += ",\"usage\":" + dump_json(usage_json(usage(choice), false));
   *out += "}\n\n";
 }

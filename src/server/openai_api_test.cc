@@ -115,6 +115,33 @@ TEST(OpenAiApi, StreamedChat) {
   EXPECT_EQ(events.back(), "[DONE]");
 }
 
+TEST(OpenAiApi, StreamsBeginWithThePromptsIds) {
+  TestServer server;
+  const Json ids = {{"max_tokens", 4}, {"stream", true}, {"return_token_ids", true}};
+  for (const bool echo : {false, true}) {
+    Json body = completion(ids);
+    body["echo"] = echo;
+    const auto events = server.post("/v1/completions", body).events();
+    Json tokens = Json::array();
+    int with_prompt = 0;
+    for (size_t i = 0; i + 1 < events.size(); ++i) {
+      const Json choice = parse_json(events[i], "event")["choices"][0];
+      if (choice.contains("prompt_token_ids")) {
+        EXPECT_EQ(i, 0u);
+        EXPECT_EQ(choice["prompt_token_ids"], Json({256, 's', 'a', 'y'}));
+        ++with_prompt;
+      }
+      if (!choice.contains("token_ids")) continue;
+      for (const Json& id : choice["token_ids"]) tokens.push_back(id);
+    }
+    EXPECT_EQ(with_prompt, 1);
+    EXPECT_EQ(tokens, Json({'h', 'e', 'l', 'l'}));
+  }
+  const auto events = server.post("/v1/chat/completions", chat(ids)).events();
+  EXPECT_EQ(parse_json(events[0], "event")["prompt_token_ids"].size(), 22u);
+  EXPECT_FALSE(parse_json(events[1], "event").contains("prompt_token_ids"));
+}
+
 TEST(OpenAiApi, StopStringsEndTheSequenceAndTheCountIsRight) {
   TestServer server;
   const Json stop = {{"max_tokens", 1000}, {"stop", {"zzz", "o w"}}};
