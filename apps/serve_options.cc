@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "apps/flag_parser.h"
@@ -32,6 +33,7 @@ struct RawValues {
   std::string data_ports;
   std::string metrics_prefix;
   double distributed_timeout = 0;
+  double request_timeout = 0;
   bool debug = false;
   bool disable_log_stats = false;
 };
@@ -135,6 +137,7 @@ void server_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--tool-call-parser", &s.tool_call_parser, "the form of the model's calls: hermes or llama3_json");
   p.toggle("--return-tokens-as-token-ids", &s.return_tokens_as_token_ids, "token_id:N in log-probabilities");
   p.value("--shutdown-timeout", &o.shutdown_timeout_s, "seconds that running requests get after SIGTERM");
+  p.value("--request-timeout", &raw.request_timeout, "seconds of a request that states none (X-Request-Timeout); 0 = no limit");
   p.value("--max-logprobs", &s.max_logprobs, "most log-probabilities a request may ask for; -1 = no limit");
   p.value("--stream-interval", &s.stream_interval, "tokens per streamed chunk");
   p.value("--metrics-prefix", &raw.metrics_prefix, "of /metrics, in place of tutti: and vllm:");
@@ -309,6 +312,8 @@ void settle_server(ServeOptions& o, const RawValues& raw) {
   s.http.host = !raw.host.empty() ? raw.host : s.api_keys.empty() ? "127.0.0.1" : "0.0.0.0";
   if (s.http.port < 0 || s.http.port > 65535) throw ConfigError(fmt::format("--port {}: expected 0 to 65535", s.http.port));
   check_tls(s.http.tls);
+  check_range("--request-timeout", raw.request_timeout, 0, 86400);
+  if (raw.request_timeout > 0) s.request_timeout = std::chrono::milliseconds(std::llround(std::ceil(raw.request_timeout * 1e3)));
   check_range("--stream-interval", s.stream_interval, 1, 1 << 20);
   check_range("--max-logprobs", static_cast<double>(s.max_logprobs), -1, 1 << 30);
   s.cors.allowed_origins = parse_string_list(raw.allowed_origins, "--allowed-origins");

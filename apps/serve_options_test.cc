@@ -257,6 +257,12 @@ TEST(ServeOptions, EveryWorkingFlagArrives) {
   EXPECT_FALSE(o.log_stats);
 }
 
+TEST(ServeOptions, RequestsMayHaveADeadlineByDefault) {
+  EXPECT_EQ(parse_serve_options({"m"}).server.request_timeout, std::nullopt);
+  EXPECT_EQ(parse_serve_options({"m", "--request-timeout", "2.5"}).server.request_timeout, std::chrono::milliseconds(2500));
+  EXPECT_THAT(error_of({"m", "--request-timeout", "-1"}), HasSubstr("--request-timeout -1"));
+}
+
 TEST(ServeOptions, BadValuesNameTheFlag) {
   EXPECT_THAT(error_of({"m", "--port", "99999"}), HasSubstr("--port 99999"));
   EXPECT_THAT(error_of({"m", "--port", "http"}), HasSubstr("--port"));

@@ -217,6 +217,15 @@ TEST(Server, Deadlines) {
   EXPECT_EQ(server.post("/v1/completions", request(5), "x-request-timeout: soon\r\n").status, 400);
 }
 
+TEST(Server, TheServersOwnDeadlineIsForRequestsThatStateNone) {
+  TestServer::Options options;
+  options.config.request_timeout = 100ms;
+  TestServer server(options);
+  server.executor().step_delay_us = 2000;
+  EXPECT_EQ(server.post("/v1/completions", request(4000)).status, 504);
+  EXPECT_EQ(server.post("/v1/completions", request(100), "x-request-timeout: 60\r\n").status, 200);
+}
+
 TEST(Server, DeadlinesHoldWhileTheEngineIsStuck) {
   TestServer server;
   server.executor().paused = true;
