@@ -2,6 +2,7 @@
 // any other thread starts, so that all inherit the mask.
 #pragma once
 
+#include <atomic>
 #include <optional>
 
 #include "base/deadline.h"
@@ -13,7 +14,7 @@ class Signals {
  public:
   Signals();
 
-  // The next signal, or nothing at the deadline. One thread at a time.
+  // The next signal, or nothing at the deadline. Any thread.
   std::optional<int> wait(Deadline deadline);
   // How many signals have come so far: for loops that only ask whether to stop.
   int count();
@@ -21,7 +22,7 @@ class Signals {
 
  private:
   Fd fd_;
-  int count_ = 0;
+  std::atomic<int> count_{0};
 };
 
 }  // namespace tutti
