@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kPiecesPerStage = 4;
 constexpr int64_t kSmallestPiece = 128;  // of prompts in one step of a pipeline: below it a row costs more
+constexpr int64_t kBlocksWorthWaiting = 4;  // of a shared prompt: computing less again costs less than a step
 // A step is one message, and a message has a largest size. Of requests that workers do not know yet it holds all tokens,
 // however few of them it computes: prompts with a long cached prefix would fill it without filling the budget.
 constexpr int64_t kMostNewNumbers = 4 << 20;  // of four bytes each; one request may have more, alone
@@ -259,12 +260,22 @@ void Scheduler::preempt(Step& step, Request& request) {
   ++counters_.num_preemptions;
 }
 
+// The choices of one prompt share its blocks: one of them computes it, the others begin when it is there.
+bool Scheduler::waits_for_prompt(const Request& request) const {
+  if (request.spec.same_prompt_as == 0 || !options_.enable_prefix_caching || request.spec.sampling.prompt_logprobs != -1 ||
+      request.num_prompt_tokens < kBlocksWorthWaiting * options_.block_size) {
+    return false;
+  }
+  const auto first = requests_.find(request.spec.same_prompt_as);
+  return first != requests_.end() && first->second->num_confirmed_tokens < request.num_prompt_tokens;
+}
+
 void Scheduler::schedule_waiting(Step& step) {
   for (auto it = waiting_.begin(); it != waiting_.end() && step.budget > 0;) {
     if (num_running() >= options_.scheduler.max_num_seqs) return;
     Request& request = *it->second;
     // A preempted request whose last token is still in flight: its tokens are not all known yet.
-    if (request.num_pending > 0) {
+    if (request.num_pending > 0 || waits_for_prompt(request)) {
       ++it;
       continue;
     }

@@ -91,6 +91,7 @@ class Scheduler {
   bool can_advance(const Request& request) const;
   int64_t chunk(const Request& request, int64_t budget) const;
   int64_t pipeline_piece(const Step& step) const;
+  bool waits_for_prompt(const Request& request) const;
   void fill(Step& step);
   void schedule_running(Step& step, bool decodes);
   void schedule_waiting(Step& step);

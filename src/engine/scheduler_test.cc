@@ -160,6 +160,39 @@ TEST(Scheduler, PrefixHitReusesBlocksAndCountsCachedTokens) {
   EXPECT_EQ(h.scheduler.counters().prefix_cache_hits, 32);
 }
 
+TEST(Scheduler, ChoicesOfOnePromptComputeItOnce) {
+  auto options = make_options();
+  options.scheduler.max_num_batched_tokens = 400;
+  for (const bool caching : {true, false}) {
+    options.enable_prefix_caching = caching;
+    Harness h(options);
+    for (RequestId id : {1, 2, 3, 4}) {
+      EngineRequest r = make_request(id, 72, 5, 500);
+      if (id > 1) r.same_prompt_as = 1;
+      h.scheduler.add(r);
+    }
+    h.scheduler.add(make_request(9, 20, 5));  // is not held up by those that wait
+    const SchedulerOutput s = h.step();
+    EXPECT_EQ(s.num_tokens(), caching ? 72 + 20 : 4 * 72 + 20);
+    if (caching) {
+      EXPECT_EQ(h.step().num_tokens(), 2 + 3 * 8);
+    }
+    h.run_to_end();
+    for (RequestId id : {1, 2, 3, 4, 9}) EXPECT_EQ(h.tokens[id], expected_tokens(id, 5));
+  }
+  // The one that computes may be gone.
+  options.enable_prefix_caching = true;
+  Harness h(options);
+  for (RequestId id : {1, 2}) {
+    EngineRequest r = make_request(id, 72, 5, 500);
+    r.same_prompt_as = id - 1;
+    h.scheduler.add(r);
+  }
+  h.scheduler.abort(1);
+  h.run_to_end();
+  EXPECT_EQ(h.tokens[2], expected_tokens(2, 5));
+}
+
 TEST(Scheduler, LookAheadSchedulesOnATokenThatIsNotKnownYet) {
   Harness h(make_options());
   h.scheduler.add(make_request(1, 4, 3));
