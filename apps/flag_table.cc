@@ -1,6 +1,5 @@
 #include "apps/flag_table.h"
 
-#include <algorithm>
 #include <array>
 
 namespace tutti {
@@ -172,10 +171,5 @@ constexpr std::array kRules = {
 }  // namespace
 
 std::span<const FlagRule> flag_rules() { return kRules; }
-
-const FlagRule* find_flag_rule(std::string_view name) {
-  const auto found = std::find_if(kRules.begin(), kRules.end(), [&](const FlagRule& rule) { return rule.name == name; });
-  return found == kRules.end() ? nullptr : &*found;
-}
 
 }  // namespace tutti

@@ -25,7 +25,5 @@ struct FlagRule {
 };
 
 std::span<const FlagRule> flag_rules();
-// nullptr for a flag that is no flag of vLLM.
-const FlagRule* find_flag_rule(std::string_view name);
 
 }  // namespace tutti

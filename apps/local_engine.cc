@@ -1,7 +1,6 @@
 #include "apps/local_engine.h"
 
-#include <cstdlib>
-
+#include "apps/environment.h"
 #include "base/error.h"
 
 namespace tutti {
@@ -35,10 +34,6 @@ void LocalEngine::finish(const std::string& reason) {
 }
 
 LaunchPlan plan_of_head(const ServeOptions& options, const std::string& command) {
-  const auto environment = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
   LaunchPlan plan = plan_launch(options.launch, options.engine.parallel, environment);
   if (plan.role != Role::kHead) throw ConfigError(command + " runs on the head only: start `tutti worker` on the other nodes");
   return plan;

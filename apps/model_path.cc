@@ -1,9 +1,9 @@
 #include "apps/model_path.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
+#include "apps/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/nearest_name.h"
@@ -12,11 +12,6 @@ namespace tutti {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 fs::path cache_folder() {
   if (const std::string hub = environment("HF_HUB_CACHE"); !hub.empty()) return hub;

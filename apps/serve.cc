@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <thread>
 
 #include "apps/cluster_start.h"
 #include "apps/commands.h"
+#include "apps/environment.h"
 #include "apps/model_path.h"
 #include "apps/serve_options.h"
 #include "apps/served_model.h"
@@ -25,11 +25,6 @@ namespace tutti {
 namespace {
 
 constexpr auto kStopGrace = std::chrono::seconds(3);
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::chrono::nanoseconds seconds(double value) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
+#include "apps/environment.h"
 #include "apps/flag_parser.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -37,11 +37,6 @@ struct RawValues {
   bool debug = false;
   bool disable_log_stats = false;
 };
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 void model_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.positional("model", &o.engine.model, "a folder, a .gguf file, or a name in the Hugging Face cache");

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cluster/control_client.h"
+#include "cluster/launcher.h"
 #include "cluster/membership.h"
 #include "cluster/network.h"
 #include "cluster/units.h"
@@ -17,7 +18,6 @@
 namespace tutti {
 namespace {
 
-constexpr int kDefaultPort = 29500;
 constexpr size_t kRanksShown = 8;
 
 double number(const Json& report, const char* key) {
@@ -118,7 +118,7 @@ int run_status(const Arguments& arguments) {
   p.toggle("--json", &json, "the report as JSON");
   p.parse(arguments);
   log::setup({});
-  const auto [host, port] = split_address(address, kDefaultPort);
+  const auto [host, port] = split_address(address, kDefaultControlPort);
   const auto token = worker_token(token_flags, host);
   if (!token) throw ConfigError("no cluster token for " + host + ": --token, --token-file or TUTTI_CLUSTER_TOKEN gives it");
   const TlsIdentity identity = issue_identity(*token);

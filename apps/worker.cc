@@ -9,6 +9,7 @@
 #include "apps/worker_health.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cluster/launcher.h"
 #include "cluster/network.h"
 #include "cluster/node_agent.h"
 #include "server/port_owner.h"
@@ -16,7 +17,6 @@
 namespace tutti {
 namespace {
 
-constexpr int kDefaultPort = 29500;
 constexpr int kHealthPort = 8001;
 
 }  // namespace
@@ -24,7 +24,7 @@ constexpr int kHealthPort = 8001;
 int run_worker(const Arguments& arguments) {
   AgentOptions agent;
   std::string master_addr;
-  int port = kDefaultPort;
+  int port = kDefaultControlPort;
   int tensor_parallel = 0;
   int pipeline_parallel = 0;
   bool debug = false;

@@ -14,7 +14,6 @@
 namespace tutti {
 namespace {
 
-constexpr int kDefaultControlPort = 29500;
 constexpr int kDataPorts = 100;  // after the control port
 constexpr int kLastPort = 65535;
 constexpr auto kLookInterval = std::chrono::seconds(2);

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "cluster/cluster_executor.h"
 #include "cluster/control_server.h"
+#include "cluster/launcher.h"
 #include "cluster/membership.h"
 #include "cluster/network.h"
 #include "cluster/rank_config.h"
@@ -31,7 +32,7 @@ struct HeadOptions {
   int local_ranks = 0;            // 0 = this node's share
   std::string advertised;         // --master-addr, where others reach this node; "" = by the route to them
   std::string interface;          // --network-interface
-  int control_port = 29500;
+  int control_port = kDefaultControlPort;
   std::vector<Fact> flags;        // values of the flags that other nodes may repeat
   std::vector<ModelFile> model_files;
   std::chrono::nanoseconds heartbeat_timeout = std::chrono::seconds(6);

@@ -7,8 +7,6 @@
 namespace tutti {
 namespace {
 
-constexpr int kDefaultPort = 29500;
-
 int to_number(const std::string& text, const char* name) {
   const bool digits = !text.empty() && text.size() <= 9 && text.find_first_not_of("0123456789") == std::string::npos;
   if (!digits) throw ConfigError(fmt::format("environment variable {}=\"{}\" is not a number", name, text));
@@ -27,7 +25,7 @@ LaunchPlan plan_from_environment(const ParallelConfig& parallel,
   }
   if (rank >= world) throw ConfigError(fmt::format("RANK={} is not below WORLD_SIZE={}", rank, world));
   plan.master_addr = environment("MASTER_ADDR");
-  plan.master_port = environment("MASTER_PORT").empty() ? kDefaultPort : to_number(environment("MASTER_PORT"), "MASTER_PORT");
+  plan.master_port = environment("MASTER_PORT").empty() ? kDefaultControlPort : to_number(environment("MASTER_PORT"), "MASTER_PORT");
   plan.num_nodes = world == 1 ? 1 : 0;
   plan.role = rank == 0 ? Role::kHead : Role::kAgent;
   plan.local_ranks = 1;
@@ -53,7 +51,7 @@ LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,
   LaunchPlan plan;
   plan.num_nodes = flags.nnodes.value_or(1);
   plan.master_addr = flags.master_addr;
-  plan.master_port = flags.master_port.value_or(kDefaultPort);
+  plan.master_port = flags.master_port.value_or(kDefaultControlPort);
   const int node_rank = flags.node_rank.value_or(0);
   if (plan.num_nodes < 1) throw ConfigError(fmt::format("--nnodes {}: at least one node is needed", plan.num_nodes));
   if (node_rank < 0 || node_rank >= plan.num_nodes) {

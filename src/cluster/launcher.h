@@ -10,6 +10,8 @@
 
 namespace tutti {
 
+inline constexpr int kDefaultControlPort = 29500;
+
 struct LaunchFlags {
   std::optional<int> nnodes;           // --nnodes
   std::optional<int> node_rank;        // --node-rank
@@ -23,7 +25,7 @@ enum class Role { kHead, kAgent };
 struct LaunchPlan {
   Role role = Role::kHead;
   std::string master_addr;    // where the head is; "" on a head that was not told its address
-  int master_port = 29500;
+  int master_port = kDefaultControlPort;
   int num_nodes = 1;          // 0 = unknown (one process a rank)
   int local_ranks = 0;        // of a head: 0 = its share
   int node_rank = -1;         // of an agent

@@ -14,6 +14,7 @@
 
 #include "base/queue.h"
 #include "cluster/control_client.h"
+#include "cluster/launcher.h"
 #include "cluster/node_facts.h"
 #include "cluster/rank_processes.h"
 #include "cluster/token.h"
@@ -22,7 +23,7 @@ namespace tutti {
 
 struct AgentOptions {
   std::string head_address;
-  int control_port = 29500;
+  int control_port = kDefaultControlPort;
   TokenFlags token;
   int node_rank = -1;
   int first_rank = -1;

@@ -45,7 +45,6 @@ class AsyncEngine {
   void stop();
   // stop(), and waits for the engine thread: afterwards nothing is posted to a loop.
   void shutdown();
-  bool accepting() const { return !draining_ && stats().healthy; }
   bool draining() const { return draining_; }
   // The engine thread has returned: drained, stopped or broken and empty.
   bool ended() const { return ended_; }
