@@ -16,8 +16,12 @@ DecoderLayer::DecoderLayer(const BuildContext& build, int layer, int kv_index, c
       mlp_(build, layer) {}
 
 void DecoderLayer::forward(const ForwardStep& step, Residual& r) const {
-  r.add(attention_.forward(step, r.norm(input_norm_), r.output()));
-  r.add(mlp_.forward(step, r.norm(post_norm_), r.output()));
+  {
+    const ArenaScope scratch(step.ctx);
+    r.add(attention_.forward(step, r.norm(input_norm_)));
+  }
+  const ArenaScope scratch(step.ctx);
+  r.add(mlp_.forward(step, r.norm(post_norm_)));
 }
 
 DecoderModel::DecoderModel(const ModelConfig& config, const TensorPartition& cut, Communicator& tp, LayerRange range,
@@ -51,7 +55,7 @@ void DecoderModel::layers(const ForwardStep& step, Residual& r) const {
 
 const Tensor& DecoderModel::last_hidden(const Tensor& rows, Residual& r) const {
   r.keep_rows(rows);
-  return r.norm(*norm_);
+  return r.normed(*norm_);
 }
 
 Tensor DecoderModel::logits(const ForwardStep& step, const Tensor& last_hidden) const {

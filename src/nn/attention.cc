@@ -30,27 +30,27 @@ Attention::Attention(const BuildContext& build, int layer, int kv_index, const R
   if (layer >= build.config.first_sliding_layer) params_.sliding_window = build.config.sliding_window;
 }
 
-BlockOutput Attention::forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const {
-  const ArenaScope scratch(step.ctx);
-  const int64_t num_tokens = x.size(0);
-  const int64_t q_size = num_heads_ * head_dim_;
-  const int64_t kv_size = num_kv_heads_ * head_dim_;
-  const KVLayer& cache = step.kv[static_cast<size_t>(kv_index_)];
-
-  const Tensor qkv = step.ctx.arena->allocate({num_tokens, q_size + 2 * kv_size}, x.dtype());
+void Attention::project(const ForwardStep& step, const ops::Input& x, const KVLayer& cache, const Tensor& qkv) const {
+  if (!q_norm_ && !k_norm_) return rotary_.forward(step, x, qkv_, cache, qkv);
+  const int64_t q_size = num_heads_ * head_dim_, kv_size = num_kv_heads_ * head_dim_;
   qkv_.forward(step.ctx, x, qkv);
   const Tensor q = qkv.slice(1, 0, q_size).split_last(num_heads_, head_dim_);
   const Tensor k = qkv.slice(1, q_size, kv_size).split_last(num_kv_heads_, head_dim_);
   const Tensor v = qkv.slice(1, q_size + kv_size, kv_size).split_last(num_kv_heads_, head_dim_);
-
   if (q_norm_) q_norm_->forward(step.ctx, q, q);
   if (k_norm_) k_norm_->forward(step.ctx, k, k);
   rotary_.forward(step, q, k, v, cache);
+}
 
-  const Tensor heads = step.ctx.arena->allocate({num_tokens, num_heads_, head_dim_}, x.dtype());
-  ops::paged_attention(step.ctx, q, cache, step.meta, params_, heads);
-  output_->forward(step.ctx, heads.reshape({num_tokens, q_size}), out);
-  return {out, output_->is_partial()};
+BlockOutput Attention::forward(const ForwardStep& step, const ops::Input& x) const {
+  const int64_t num_tokens = x.x.size(0), q_size = num_heads_ * head_dim_;
+  const KVLayer& cache = step.kv[static_cast<size_t>(kv_index_)];
+  const Tensor heads = step.ctx.arena->allocate({num_tokens, num_heads_, head_dim_}, x.x.dtype());
+  const ArenaScope scratch(step.ctx);
+  const Tensor qkv = step.ctx.arena->allocate({num_tokens, q_size + 2 * num_kv_heads_ * head_dim_}, x.x.dtype());
+  project(step, x, cache, qkv);
+  ops::paged_attention(step.ctx, qkv.slice(1, 0, q_size).split_last(num_heads_, head_dim_), cache, step.meta, params_, heads);
+  return {*output_, heads.reshape({num_tokens, q_size})};
 }
 
 }  // namespace tutti

@@ -16,10 +16,13 @@ class Attention {
   // `layer` is the model's layer number, `kv_index` its place in ForwardStep::kv.
   Attention(const BuildContext& build, int layer, int kv_index, const RotaryEmbedding& rotary);
 
-  // x [num_tokens, hidden_size]; out [num_tokens, hidden_size] gets the output projection's result
-  BlockOutput forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const;
+  // x [num_tokens, hidden_size]; the result's input is in the arena
+  BlockOutput forward(const ForwardStep& step, const ops::Input& x) const;
 
  private:
+  // The step's queries, rotated, in qkv; its keys and values in the cache.
+  void project(const ForwardStep& step, const ops::Input& x, const KVLayer& cache, const Tensor& qkv) const;
+
   QKVParallelLinear qkv_;
   std::unique_ptr<OutputProjection> output_;
   std::optional<RMSNorm> q_norm_;  // over each head

@@ -14,10 +14,12 @@ struct ForwardStep {
   std::span<const KVLayer> kv;  // of this rank's layers, in order
 };
 
-// What a block hands to the residual stream.
+class OutputProjection;
+
+// What a block hands to the residual stream: its last product, still to be done, so that the stream can take it in place.
 struct BlockOutput {
-  Tensor value;      // [num_tokens, hidden_size]
-  bool is_partial;   // this rank's part of a sum over the tensor-parallel group
+  const OutputProjection& projection;
+  Tensor input;  // [num_tokens, this rank's part of in_features], from the arena
 };
 
 // Scratch of a layer: what it took from the arena is free again at its end.

@@ -1,11 +1,13 @@
 #include "nn/linear.h"
 
-#include "ops/ops.h"
-
 namespace tutti {
 
-void Linear::forward(const Context& ctx, const Tensor& x, const Tensor& out) const {
+void Linear::forward(const Context& ctx, const ops::Input& x, const Tensor& out) const {
   ops::linear(ctx, x, weight_, bias_, out);
+}
+
+void Linear::add_to(const Context& ctx, const Tensor& x, const Tensor& stream) const {
+  ops::linear_add(ctx, x, weight_, bias_, stream);
 }
 
 ColumnParallelLinear::ColumnParallelLinear(const BuildContext& build, const std::vector<std::string>& names,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nn/build_context.h"
-#include "ops/context.h"
+#include "ops/ops.h"
 
 namespace tutti {
 
@@ -18,8 +18,11 @@ class Linear {
   Linear& operator=(const Linear&) = delete;
 
   // x [num_tokens, in_features], out [num_tokens, out_features], both this rank's part
-  void forward(const Context& ctx, const Tensor& x, const Tensor& out) const;
+  void forward(const Context& ctx, const ops::Input& x, const Tensor& out) const;
+  // stream += x W^T + b
+  void add_to(const Context& ctx, const Tensor& x, const Tensor& stream) const;
   const PackedWeight& weight() const { return weight_; }
+  const Tensor& bias() const { return bias_; }
 
  protected:
   Linear() = default;

@@ -1,7 +1,5 @@
 #include "nn/mlp.h"
 
-#include "ops/ops.h"
-
 namespace tutti {
 namespace {
 
@@ -16,12 +14,10 @@ GatedMLP::GatedMLP(const BuildContext& build, int layer)
                                    build.cut.all_ffn, /*bias=*/false)),
       columns_(build.cut.ffn.count) {}
 
-BlockOutput GatedMLP::forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const {
-  const ArenaScope scratch(step.ctx);
-  const Tensor inner = step.ctx.arena->allocate({x.size(0), columns_}, x.dtype());
+BlockOutput GatedMLP::forward(const ForwardStep& step, const ops::Input& x) const {
+  const Tensor inner = step.ctx.arena->allocate({x.x.size(0), columns_}, x.x.dtype());
   ops::gate_up_silu(step.ctx, x, gate_up_.weight(), inner);
-  down_->forward(step.ctx, inner, out);
-  return {out, down_->is_partial()};
+  return {*down_, inner};
 }
 
 }  // namespace tutti

@@ -11,8 +11,8 @@ class GatedMLP {
  public:
   GatedMLP(const BuildContext& build, int layer);
 
-  // x [num_tokens, hidden_size]; out [num_tokens, hidden_size] gets the down projection's result
-  BlockOutput forward(const ForwardStep& step, const Tensor& x, const Tensor& out) const;
+  // x [num_tokens, hidden_size]; the result's input is in the arena
+  BlockOutput forward(const ForwardStep& step, const ops::Input& x) const;
 
  private:
   ColumnParallelLinear gate_up_;

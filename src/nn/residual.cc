@@ -24,12 +24,18 @@ void Residual::complete() {
 
 void Residual::add(const BlockOutput& block) {
   CHECK(!owed_);
-  CHECK(block.value.data() == output_.data());
+  if (block.projection.add_in_place(ctx_, block.input, hidden_)) return;
+  block.projection.forward(ctx_, block.input, output_);
   owed_ = true;
-  partial_ = block.is_partial;
+  partial_ = block.projection.is_partial();
 }
 
-const Tensor& Residual::norm(const RMSNorm& norm) {
+ops::Input Residual::norm(const RMSNorm& norm) {
+  if (owed_) return normed(norm);
+  return {hidden_, norm.weight(), norm.eps()};
+}
+
+const Tensor& Residual::normed(const RMSNorm& norm) {
   if (owed_) {
     complete();
     ops::add_rms_norm(ctx_, hidden_, output_, norm.weight(), norm.eps(), normed_);

@@ -1,10 +1,11 @@
-// The residual stream of a step. A block adds its output; the all-reduce (where the output is a partial sum), the
-// addition and the next block's norm are owed until somebody asks for the stream, and then run together. Worker thread
-// only, one step long.
+// The residual stream of a step. A block adds its output: in the product's own kernel where this rank has all of it; else
+// the all-reduce (of a partial sum), the addition and the next block's norm are owed until somebody asks for the stream,
+// and then run together. Worker thread only, one step long.
 #pragma once
 
 #include "nn/forward_step.h"
 #include "nn/norm.h"
+#include "nn/output_projection.h"
 
 namespace tutti {
 
@@ -15,13 +16,13 @@ class Residual {
 
   // The stream itself, complete: to be filled by the embedding or the previous stage, and sent to the next one.
   const Tensor& hidden();
-  // Where the next block writes its output; the previous block's must have been added and normed away.
-  const Tensor& output() const { return output_; }
 
-  // x = x + the block's output, summed over the group's ranks where it is partial. The value must be output().
+  // x = x + the block's output, summed over the group's ranks where it is partial.
   void add(const BlockOutput& block);
-  // norm(x); valid until the next call.
-  const Tensor& norm(const RMSNorm& norm);
+  // norm(x) for the products that read it, which may compute it themselves; valid until the next call.
+  ops::Input norm(const RMSNorm& norm);
+  // norm(x) as a tensor; likewise.
+  const Tensor& normed(const RMSNorm& norm);
   // From here on only these rows matter (those whose logits are wanted).  rows I32 [n], ascending, each once
   void keep_rows(const Tensor& rows);
 

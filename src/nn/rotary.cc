@@ -140,4 +140,9 @@ void RotaryEmbedding::forward(const ForwardStep& step, const Tensor& q, const Te
   ops::rope_write_kv(step.ctx, q, k, v, cos_sin_, layout_, step.meta, cache);
 }
 
+void RotaryEmbedding::forward(const ForwardStep& step, const ops::Input& x, const QKVParallelLinear& product, const KVLayer& cache,
+                              const Tensor& qkv) const {
+  ops::qkv_rope_write_kv(step.ctx, x, product.weight(), product.bias(), cos_sin_, layout_, step.meta, cache, qkv);
+}
+
 }  // namespace tutti

@@ -6,6 +6,7 @@
 
 #include "config/model_config.h"
 #include "nn/forward_step.h"
+#include "nn/linear.h"
 
 namespace tutti {
 
@@ -25,6 +26,8 @@ class RotaryEmbedding {
   // Rotates q and k in place, then writes k and v to the cache.  q [num_tokens, num_heads, head_dim], k and v
   // [num_tokens, num_kv_heads, head_dim], rows may be strided
   void forward(const ForwardStep& step, const Tensor& q, const Tensor& k, const Tensor& v, const KVLayer& cache) const;
+  // The product of q, k and v before it, where nothing comes between them. Afterwards only q's part of qkv means something.
+  void forward(const ForwardStep& step, const ops::Input& x, const QKVParallelLinear& product, const KVLayer& cache, const Tensor& qkv) const;
 
  private:
   RopeLayout layout_;
