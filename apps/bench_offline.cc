@@ -115,12 +115,12 @@ int run_bench_latency(const Arguments& arguments) {
   p.count("--num-iters-warmup", &warmups, "batches before measuring (10)");
   p.count("--num-iters", &iterations, "batches measured (30)");
   p.value("--output-json", &json_file, "a file for the numbers");
+  Signals signals;  // first: looking for GPUs may start threads of the driver
   ServeOptions options = parse_model_options(p, arguments);
   if (batch_size < 1 || iterations < 1) throw ConfigError("--batch-size and --num-iters: expected at least 1");
   // The same prompts again and again would be measured without their prefill.
   if (!p.given("--enable-prefix-caching")) options.engine.cache.enable_prefix_caching = false;
   log::setup(options.log);
-  Signals signals;
   Bench bench = start(options, "bench latency", signals);
   if (bench.engine == nullptr) return static_cast<int>(ExitCode::kOk);
   check_lengths(bench.model.info, input_len, output_len);
@@ -153,12 +153,12 @@ int run_bench_throughput(const Arguments& arguments) {
   FlagParser p("tutti bench throughput", "Loads a model, gives it many requests at once and measures tokens a second.");
   WorkloadFlags flags(p, workload);
   p.value("--output-json", &json_file, "a file for the numbers");
+  Signals signals;  // first: looking for GPUs may start threads of the driver
   ServeOptions options = parse_model_options(p, arguments);
   flags.settle();
   workload.seed = options.engine.seed;
   options.engine.scheduler.max_queue_size = std::max(options.engine.scheduler.max_queue_size, workload.num_prompts);
   log::setup(options.log);
-  Signals signals;
   Bench bench = start(options, "bench throughput", signals);
   if (bench.engine == nullptr) return static_cast<int>(ExitCode::kOk);
 

@@ -106,9 +106,9 @@ void summarize(const Answer& answer, const EngineStats& stats, const StepTimes& 
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
+  Signals signals;  // first: looking for GPUs may start threads of the driver
   ServeOptions options = parse_generate_options(arguments);
   log::setup(options.log);
-  Signals signals;
   log::fact("tutti", "{}", build_id());
   for (const std::string& note : options.notes) log::note("{}", note);
   const LaunchPlan plan = plan_of_head(options, "generate");

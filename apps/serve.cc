@@ -20,6 +20,7 @@
 #include "server/metrics.h"
 #include "server/port_owner.h"
 #include "server/server.h"
+#include "tensor/nvml.h"
 
 namespace tutti {
 namespace {
@@ -181,6 +182,14 @@ std::string rank_metrics(const std::shared_ptr<RankGroup>& group) {
   counter("tutti:rank_comm_bytes_total", "Moved in collectives.", [](const auto& t) { return t.comm_bytes; });
   counter("tutti:rank_pp_comm_seconds_total", "Of comm_seconds, between pipeline stages.", [](const auto& t) { return t.pp_comm; });
   counter("tutti:rank_pp_comm_bytes_total", "Of comm_bytes, between pipeline stages.", [](const auto& t) { return t.pp_comm_bytes; });
+  text += "# HELP tutti:rank_memory_bytes Who holds a rank's memory, since it has loaded.\n# TYPE tutti:rank_memory_bytes gauge\n";
+  const std::vector<Json> loaded = ranks.loaded();
+  for (int rank = 0; rank < ranks.world_size(); ++rank) {
+    for (const char* holder : {"weights", "kv_cache", "activations", "rotary", "graphs", "other"}) {
+      text += fmt::format("tutti:rank_memory_bytes{{rank=\"{}\",node=\"{}\",holder=\"{}\"}} {}\n", rank, ranks.place(rank).node, holder,
+                          loaded[static_cast<size_t>(rank)].is_object() ? loaded[static_cast<size_t>(rank)].value(holder, int64_t{0}) : 0);
+    }
+  }
   return text;
 }
 
@@ -192,8 +201,10 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   Cluster cluster = start_cluster(options, plan, model, true, [&] { return serving ? ending.load() : signals.interrupted(); });
   if (cluster.executor == nullptr) return static_cast<int>(ExitCode::kOk);
 
+  nvml::Monitor gpus(options.engine.device == "cuda" ? nvml::library() : nullptr);
   Metrics metrics(options.engine, model.info.served_names.front(), options.server.metrics_prefixes);
   metrics.add_source([&head = *cluster.head] { return rank_metrics(head.ranks()); });
+  metrics.add_source([&gpus] { return gpus.metrics(); });
   AsyncEngine engine(options.engine, model.info.eos_token_ids, *cluster.executor, metrics);
   Server server(options.server, model.info, engine, metrics, *model.tokenizer, *model.chat_template);
   say_ready(options, server, cluster.waited_s);
@@ -224,9 +235,9 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
 }  // namespace
 
 int run_serve(const Arguments& arguments) {
+  Signals signals;  // first: looking for GPUs may start threads of the driver
   ServeOptions options = parse_serve_options(arguments);
   log::setup(options.log);
-  Signals signals;
   log::fact("tutti", "{}", build_id());
   for (const std::string& note : options.notes) log::note("{}", note);
   adopt_world_size(options);

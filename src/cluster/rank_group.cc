@@ -227,9 +227,15 @@ std::vector<Json> RankGroup::wait_loaded(std::chrono::nanoseconds patience, std:
     lock.lock();
     changed_.wait_for(lock, interval);
   }
-  std::vector<Json> loaded;
-  for (const Rank& r : ranks_) loaded.push_back(*r.loaded);
-  return loaded;
+  lock.unlock();
+  return loaded();
+}
+
+std::vector<Json> RankGroup::loaded() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Json> all;
+  for (const Rank& r : ranks_) all.push_back(r.loaded.value_or(Json()));
+  return all;
 }
 
 void RankGroup::send_all(FrameType type, std::string_view payload) {

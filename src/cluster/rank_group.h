@@ -74,6 +74,8 @@ class RankGroup {
   // `patience` counts from the last progress.
   std::vector<Json> wait_loaded(std::chrono::nanoseconds patience, std::chrono::nanoseconds interval,
                                 const std::function<bool(const std::vector<Json>&)>& progress);
+  // What each rank said when it had loaded; null before. Any thread.
+  std::vector<Json> loaded() const;
   // To all ranks. Throws CommError.
   void send_all(FrameType type, std::string_view payload);
 

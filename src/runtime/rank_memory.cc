@@ -104,7 +104,8 @@ int64_t available_memory() {
   return available;
 }
 
-void check_fits(const ModelSource& source, const EngineConfig& engine, const std::vector<int>& ranks, int64_t available) {
+void check_fits(const ModelSource& source, const EngineConfig& engine, const std::vector<int>& ranks, int64_t available,
+                const std::string& others) {
   const auto all = estimate_memory(source, engine);
   RankMemory sum;
   for (int rank : ranks) {
@@ -117,10 +118,10 @@ void check_fits(const ModelSource& source, const EngineConfig& engine, const std
   if (sum.total() <= available) return;
   throw ConfigError(fmt::format(
       "does not fit: {} rank{} on this {} need {:.2f} GiB (weights {:.2f}, KV of one sequence {:.2f}, activations {:.2f}, "
-      "position tables {:.2f}), {:.2f} GiB are available. Ways out: more nodes (--tensor-parallel-size, "
+      "position tables {:.2f}), {:.2f} GiB are available{}. Ways out: more nodes (--tensor-parallel-size, "
       "--pipeline-parallel-size), a lower --max-model-len or --max-num-batched-tokens, a quantised model",
       ranks.size(), ranks.size() == 1 ? "" : "s", engine.device == "cpu" ? "machine" : "GPU", gib(sum.total()), gib(sum.weights), gib(sum.kv_cache), gib(sum.activations),
-      gib(sum.rotary), gib(available)));
+      gib(sum.rotary), gib(available), others.empty() ? "" : " beside " + others));
 }
 
 }  // namespace tutti

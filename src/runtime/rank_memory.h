@@ -36,7 +36,8 @@ std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineC
 int64_t available_memory();
 
 // Throws ConfigError with the sum when `ranks` (those of this machine, or of one GPU) need more than `available` bytes
-// together.
-void check_fits(const ModelSource& source, const EngineConfig& engine, const std::vector<int>& ranks, int64_t available);
+// together. `others`: who else holds memory there, if that is known.
+void check_fits(const ModelSource& source, const EngineConfig& engine, const std::vector<int>& ranks, int64_t available,
+                const std::string& others = "");
 
 }  // namespace tutti

@@ -17,6 +17,9 @@ int device_count();
 // Of the whole GPU, without opening it; 0 when it is not there.
 int64_t total_memory(Device device);
 
+// "PID 812 (python3) 40.21 GiB, ...": who else holds memory of this GPU; "" for nobody, or when NVML cannot be asked.
+std::string other_processes(Device device);
+
 struct DeviceMemory {
   size_t free = 0;
   size_t total = 0;

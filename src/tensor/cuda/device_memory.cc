@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "tensor/nvml.h"
 
 namespace tutti::cuda {
 namespace {
@@ -57,6 +58,13 @@ int64_t total_memory(Device device) {
   return 0;
 }
 
+std::string other_processes(Device device) {
+  char address[32] = "";
+  if (cudaDeviceGetPCIBusId(address, sizeof address, device.index) == cudaSuccess) return nvml::other_processes(nvml::library(), address);
+  (void)cudaGetLastError();
+  return "";
+}
+
 DeviceMemory device_memory(Device device) {
   check(cudaSetDevice(device.index), ("cannot use " + to_string(device)).c_str());
   DeviceMemory memory;
@@ -72,9 +80,10 @@ std::shared_ptr<Buffer> allocate(size_t bytes, Device device) {
     (void)cudaGetLastError();  // not sticky: the caller may try a smaller size
     const DeviceMemory memory = device_memory(device);
     const std::string held = describe_holders();
+    const std::string others = other_processes(device);
     throw DeviceError("out of memory: cannot allocate " + gib(bytes) + " for " + holder + " on " + to_string(device) + ", " +
                       gib(memory.free) + " of " + gib(memory.total) + " are free; this rank holds " + (held.empty() ? "nothing" : held) +
-                      ": lower --gpu-memory-utilization, --max-num-batched-tokens or --max-model-len, or use more GPUs");
+                      (others.empty() ? "" : "; others: " + others) + ": lower --gpu-memory-utilization, --max-num-batched-tokens or --max-model-len, or use more GPUs");
   }
   check(status, "cudaMalloc");
   const char* name = holder;
