@@ -23,8 +23,12 @@ int padded_dim(int64_t head_dim) {
 }
 
 // Depends on the number of sequences, not on their lengths, so that a captured graph stays right as they grow.
-int choose_splits(const Context& ctx, int64_t blocks) {
-  return static_cast<int>(std::clamp<int64_t>(kBlocksPerSM * ctx.cuda->num_sms() / blocks, 1, kMaxSplits));
+// Clusters pay off where the parts of a sequence are short: with more blocks their common start costs more than they spare.
+void choose_splits(const Context& ctx, int64_t blocks, AttentionArgs& a) {
+  const auto splits = static_cast<unsigned>(std::clamp<int64_t>(kBlocksPerSM * ctx.cuda->num_sms() / blocks, 1, kMaxSplits));
+  const bool clusters = ctx.cuda->capability() >= 90 && blocks <= kShallowSlots;
+  a.cluster = clusters ? static_cast<int>(std::min<unsigned>(std::bit_floor(splits), kMaxCluster)) : 1;
+  a.splits = static_cast<int>(splits) / a.cluster * a.cluster;
 }
 
 }  // namespace
@@ -61,20 +65,20 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
 
   if (ctx.cuda->batch_invariant()) {  // prefill's kernel takes every row's keys in one order
     a.no_decode = true;
-    return attention_prefill(ctx, a, meta.num_tokens, dim, q.dtype(), cache.keys.dtype());
+    return attention_prefill(ctx, a, meta.num_tokens, static_cast<int>(meta.max_query_len), dim, q.dtype(), cache.keys.dtype());
   }
   const Scratch scratch(ctx);
   const int64_t tiles = int64_t{a.num_kv_heads} * ((a.group + kDecodeRows - 1) / kDecodeRows);
   const int64_t slots = tiles * a.num_seqs;
-  a.splits = choose_splits(ctx, slots);
+  choose_splits(ctx, slots, a);
   a.arrivals = ctx.cuda->counters();
-  if (a.splits > 1) {
+  if (const int parts = a.splits / a.cluster; parts > 1) {
     CHECK_LE(slots, CudaContext::kCounters);
-    a.partial = scratch.floats(slots * a.splits * kDecodeRows * head_dim);
-    a.stats = scratch.floats(slots * a.splits * kDecodeRows * 2);
+    a.partial = scratch.floats(slots * parts * kDecodeRows * head_dim);
+    a.stats = scratch.floats(slots * parts * kDecodeRows * 2);
   }
   // A step of single rows needs no prefill, and one without spare rows no decode.
-  if (meta.max_query_len > 1) attention_prefill(ctx, a, meta.num_tokens, dim, q.dtype(), cache.keys.dtype());
+  if (meta.max_query_len > 1) attention_prefill(ctx, a, meta.num_tokens, static_cast<int>(meta.max_query_len), dim, q.dtype(), cache.keys.dtype());
   if (meta.num_tokens < int64_t{meta.num_seqs} * std::max(meta.max_query_len, 1) || meta.max_query_len <= 1) {
     attention_decode(ctx, a, dim, q.dtype(), cache.keys.dtype());
   }

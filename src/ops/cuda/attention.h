@@ -35,18 +35,23 @@ struct AttentionArgs {
   float scale;     // of scores, times log2(e): probabilities are powers of two
   float soft_cap;  // 0 = none
   bool no_decode;  // sequences with one row are prefill's too
-  // Decode: keys of a sequence are cut into `splits` parts at most.
+  // Decode: keys of a sequence are cut into `splits` parts at most. `cluster` parts that follow each other are joined in
+  // shared memory, what the clusters have through these:
   int splits;
-  float* partial;      // [num_seqs, num_kv_heads * row_tiles, splits, 16, head_dim]
-  float* stats;        // [num_seqs, num_kv_heads * row_tiles, splits, 16, 2]: maximum, sum
+  int cluster;
+  float* partial;      // [num_seqs, num_kv_heads * row_tiles, splits / cluster, 16, head_dim]
+  float* stats;        // [num_seqs, num_kv_heads * row_tiles, splits / cluster, 16, 2]: maximum, sum
   unsigned* arrivals;  // [num_seqs * num_kv_heads * row_tiles]
 };
 
 constexpr int kDecodeRows = 16;  // query heads of one token, in a block
 constexpr int kMaxSplits = 64;
+constexpr int kMaxCluster = 8;  // blocks; every GPU with clusters can
+constexpr int64_t kShallowSlots = 32;  // sequences x key heads up to which a part of a sequence is a tile or two
 
 // Head dimensions up to 256 in multiples of 8; `dim` is the next of 64, 96, 128, 192, 256.
 void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DType activations, DType cache);
-void attention_prefill(const Context& ctx, const AttentionArgs& args, int64_t num_tokens, int dim, DType activations, DType cache);
+void attention_prefill(const Context& ctx, const AttentionArgs& args, int64_t num_tokens, int max_query_len, int dim, DType activations,
+                       DType cache);
 
 }  // namespace tutti::cuda

@@ -1,23 +1,24 @@
 // Attention of sequences with one query row: a block takes the query heads that share a key head (up to 16) against a
-// part of the sequence's keys. Its four warps each take 16 tokens of a tile of 64 and are joined at the end; the block
-// that arrives last joins the parts, in their order. A fifth warp keeps the tiles coming through the bulk copy engine;
+// part of the sequence's keys. Its four warps each take 16 tokens of a tile of 64 and are joined at the end; then the parts
+// of a cluster of blocks, each block some of the results; and last those of several clusters by the block that arrives last.
+// All in their order. A fifth warp keeps the tiles coming through the bulk copy engine;
 // where there is none (before compute capability 9.0) or the cache is not swizzled, the four copy them themselves.
 #include <algorithm>
 
 #include "base/check.h"
 #include "ops/cuda/attention.cuh"
+#include "ops/cuda/cluster.cuh"
 
 namespace tutti::cuda {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-// Stages of the ring that the fifth warp fills; 0: the four warps copy, into two buffers in turn. One stage where a part is a
-// tile or two: then the block fits beside those of the product before it, and those of the product after it beside this.
+// Stages of the ring that the fifth warp fills; 0: the four warps copy, into two buffers in turn. One stage where parts are short
+// (kShallowSlots): then the block fits beside those of the product before it, and those of the product after it beside this.
 constexpr int kCopying = 0, kShallow = 1;
 template <int kDim>
 constexpr int kDeep = kDim <= 128 ? 3 : 2;
-constexpr int64_t kShallowSlots = 32;  // sequences x key heads up to which the parts are that short
 static_assert(kWarps * 16 == kTileTokens);
 
 template <typename T, int kDim, int kRing>
@@ -34,6 +35,7 @@ struct DecodeShared {
   };
   float max[kWarps][kDecodeRows];
   float sum[kWarps][kDecodeRows];
+  float2 stats[kDecodeRows];  // of the block: maximum, sum
   TileRing<kStages, kWarps> ring;
   unsigned last;
 };
@@ -91,12 +93,12 @@ __device__ Joined joined(const Shared& shared, int row, int dim) {
   return all;
 }
 
-// The parts of all splits of one sequence and head, by the block that arrived last. `weights`: [active, kDecodeRows] floats
+// The parts of all clusters of one sequence and head, by the block that arrived last. `weights`: [active, kDecodeRows] floats
 // of shared memory that nothing else uses any more.
 template <typename T>
-__device__ void join_splits(const AttentionArgs& a, int64_t slot, int active, int rows, float* weights, T* out) {
-  const float* stats = a.stats + slot * a.splits * kDecodeRows * 2;
-  const float* partial = a.partial + slot * a.splits * kDecodeRows * a.head_dim;
+__device__ void join_clusters(const AttentionArgs& a, int64_t slot, int active, int rows, float* weights, T* out) {
+  const float* stats = a.stats + slot * (a.splits / a.cluster) * kDecodeRows * 2;
+  const float* partial = a.partial + slot * (a.splits / a.cluster) * kDecodeRows * a.head_dim;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int row = warp; row < rows; row += kWarps) {  // at most kMaxSplits, two for each lane
     float2 part[2];
@@ -125,6 +127,42 @@ __device__ void join_splits(const AttentionArgs& a, int64_t slot, int active, in
       value[0] += weight * part.x, value[1] += weight * part.y, value[2] += weight * part.z, value[3] += weight * part.w;
     }
     store(out + row * a.head_dim + dim, value);
+  }
+}
+
+// This block's share of the results of its cluster, whose blocks [0, active) have parts: to `out` when there are no others,
+// else to the cluster's place among the parts.
+template <typename T, typename Shared>
+__device__ void join_blocks(const Shared& shared, const AttentionArgs& a, int active, int rows, bool only_cluster, int64_t part, T* out) {
+  const int units = a.head_dim / 4;
+  for (int i = static_cast<int>(cluster_rank() * kThreads + threadIdx.x); i < rows * units; i += active * kThreads) {
+    const int row = i / units, dim = i % units * 4;
+    float2 stats[kMaxCluster];
+    float4 sums[kMaxCluster];
+#pragma unroll
+    for (int b = 0; b < kMaxCluster; ++b) {
+      const unsigned rank = static_cast<unsigned>(min(b, active - 1));
+      stats[b] = load_of_block(&shared.stats[row], rank);
+      sums[b] = load_of_block(reinterpret_cast<const float4*>(&shared.out[0][row][dim]), rank);
+    }
+    float max = -INFINITY, sum = 0, value[4] = {};
+#pragma unroll
+    for (int b = 0; b < kMaxCluster; ++b) max = fmaxf(max, stats[b].x);
+#pragma unroll
+    for (int b = 0; b < kMaxCluster; ++b) {
+      const float weight = b < active ? exp2f(stats[b].x - max) : 0.0f;
+      sum += weight * stats[b].y;
+      value[0] += weight * sums[b].x, value[1] += weight * sums[b].y, value[2] += weight * sums[b].z, value[3] += weight * sums[b].w;
+    }
+    if (only_cluster) {
+#pragma unroll
+      for (float& v : value) v /= sum;
+      store(out + row * a.head_dim + dim, value);
+      continue;
+    }
+    const int64_t at = part * kDecodeRows + row;
+    store(a.partial + at * a.head_dim + dim, value);
+    if (dim == 0) reinterpret_cast<float2*>(a.stats)[at] = make_float2(max, sum);
   }
 }
 
@@ -226,14 +264,17 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
       out[row * a.head_dim + dim] = from_float<T>(all.out / all.sum);
       continue;
     }
-    const int64_t part = (slot * a.splits + split) * kDecodeRows + row;
-    a.partial[part * a.head_dim + dim] = all.out;
-    if (dim == 0) {
-      a.stats[part * 2] = all.max;
-      a.stats[part * 2 + 1] = all.sum;
-    }
+    shared.out[0][row][dim] = all.out;  // no other thread has read or will read these
+    if (dim == 0) shared.stats[row] = make_float2(all.max, all.sum);
   }
   if (active == 1) return;
+  // The blocks of a cluster beyond `active` have ended.
+  const int cluster = split / a.cluster, clusters = (active + a.cluster - 1) / a.cluster;
+  cluster_arrive();
+  cluster_wait();
+  join_blocks(shared, a, min(a.cluster, active - cluster * a.cluster), rows, clusters == 1, slot * (a.splits / a.cluster) + cluster, out);
+  cluster_arrive();  // has read the others
+  if (clusters == 1) return cluster_wait();
   __threadfence();
   named_barrier(1, kThreads);
   if (threadIdx.x == 0) {
@@ -242,7 +283,8 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
     __threadfence();
   }
   named_barrier(1, kThreads);
-  if (shared.last) join_splits(a, slot, active, rows, &shared.out[0][0][0], out);
+  cluster_wait();
+  if (shared.last) join_clusters(a, slot, clusters, rows, &shared.out[0][0][0], out);
 }
 
 }  // namespace
@@ -253,7 +295,8 @@ void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DT
                   static_cast<unsigned>(args.num_seqs));
   by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
     const auto go = [&]<int kRing>() {
-      launch(ctx, decode_kernel<T, KV, kDim, kRing>, grid, dim3(kAllThreads<kRing>), sizeof(DecodeShared<T, kDim, kRing>), args);
+      launch_clusters(ctx, static_cast<unsigned>(args.cluster), decode_kernel<T, KV, kDim, kRing>, grid, dim3(kAllThreads<kRing>),
+                      sizeof(DecodeShared<T, kDim, kRing>), args);
     };
     if constexpr (sizeof(KV) == 2 && kDim % 64 == 0) {
       if (takes_bulk(ctx, args, kDim)) {

@@ -11,20 +11,22 @@ namespace tutti::cuda {
 namespace {
 
 template <int kDim>
-constexpr int kWarps = kDim <= 128 ? 8 : 4;
-template <int kDim>
-constexpr int kRows = kWarps<kDim> * 16;
+constexpr int kManyWarps = kDim <= 128 ? 8 : 4;
 template <int kDim, bool kBulk>
 constexpr int kStages = kBulk && kDim <= 128 ? 3 : 2;
 
-template <typename T, int kDim, bool kBulk>
+template <typename T, int kDim, int kWarps, bool kBulk>
 struct PrefillShared {
   using Tile = TileLayout<kDim, kBulk>;
-  T q[kRows<kDim> * kTileStride<kDim>];
+  T q[kWarps * 16 * kTileStride<kDim>];
   alignas(128) T keys[kStages<kDim, kBulk>][Tile::kElements];
   T values[kStages<kDim, kBulk>][Tile::kElements];
-  TileRing<kStages<kDim, kBulk>, kWarps<kDim>> ring;
+  TileRing<kStages<kDim, kBulk>, kWarps> ring;
 };
+
+// Sequences with this many rows at most are another launch's where decode has no kernel of its own: blocks of one warp, in
+// which a row's bits come out as they do in those of several.
+constexpr int kFewRows = 16;
 
 // Tiles of all sequences in one line: those of sequence s start at query_start[s] * group / rows + s, which leaves room
 // for a partly filled one each. Returns the sequence that owns `tile`.
@@ -38,25 +40,27 @@ __device__ int sequence_of(const AttentionArgs& a, int tile, int rows) {
   return low;
 }
 
-template <typename T, typename KV, int kDim, bool kBulk>
-__global__ void __launch_bounds__(kWarps<kDim> * 32 + (kBulk ? 32 : 0)) prefill_kernel(const AttentionArgs a) {
-  constexpr int kThreads = kWarps<kDim> * 32, kUnits = kDim / 8;
+template <typename T, typename KV, int kDim, int kWarps, bool kBulk>
+__global__ void __launch_bounds__(kWarps * 32 + (kBulk ? 32 : 0)) prefill_kernel(const AttentionArgs a) {
+  constexpr int kThreads = kWarps * 32, kRows = kWarps * 16, kUnits = kDim / 8;
+  constexpr bool kFew = kRows <= kFewRows;
   extern __shared__ __align__(128) uint8_t raw[];
-  auto& shared = *reinterpret_cast<PrefillShared<T, kDim, kBulk>*>(raw);
+  auto& shared = *reinterpret_cast<PrefillShared<T, kDim, kWarps, kBulk>*>(raw);
   using Tile = TileLayout<kDim, kBulk>;
   let_next_start();
-  const int seq = sequence_of(a, blockIdx.x, kRows<kDim>);
+  const int seq = kFew ? static_cast<int>(blockIdx.x) : sequence_of(a, blockIdx.x, kRows);
   const int token_begin = a.query_start[seq], query_len = a.query_start[seq + 1] - token_begin;
-  if (query_len <= (a.no_decode ? 0 : 1)) {  // decode's, or empty
+  const bool few = a.no_decode ? query_len * a.group <= kFewRows : query_len <= 1;
+  if (query_len == 0 || few != kFew) {  // the other launch's, or decode's
     wait_for_previous();  // as in attention_decode.cu
     return;
   }
-  const int tile_in_seq = blockIdx.x - (token_begin * a.group / kRows<kDim> + seq);
+  const int tile_in_seq = kFew ? 0 : blockIdx.x - (token_begin * a.group / kRows + seq);
   // The last tiles see most keys: they start first.
-  const int row_tiles = (query_len * a.group + kRows<kDim> - 1) / kRows<kDim>;
+  const int row_tiles = (query_len * a.group + kRows - 1) / kRows;
   if (tile_in_seq >= row_tiles) return;
-  const int row_begin = (row_tiles - 1 - tile_in_seq) * kRows<kDim>;
-  const int row_end = min(row_begin + kRows<kDim>, query_len * a.group);
+  const int row_begin = (row_tiles - 1 - tile_in_seq) * kRows;
+  const int row_end = min(row_begin + kRows, query_len * a.group);
   const int kv_head = blockIdx.y;
   const int length = a.seq_lens[seq], context = length - query_len;
   const int32_t* table = a.block_table + seq * a.table_stride;
@@ -80,7 +84,7 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32 + (kBulk ? 32 : 0)) prefill_
     return (token_begin + row / a.group) * stride + static_cast<int64_t>(kv_head * a.group + row % a.group) * a.head_dim;
   };
   const T* q = static_cast<const T*>(a.q);
-  for (int i = threadIdx.x; i < kRows<kDim> * kUnits; i += kThreads) {
+  for (int i = threadIdx.x; i < kRows * kUnits; i += kThreads) {
     const int row = row_begin + i / kUnits, dim = i % kUnits * 8;
     const bool valid = row < row_end && dim < a.head_dim;
     copy16_async(shared.q + i / kUnits * kTileStride<kDim> + dim, valid ? q + offset(row, a.q_stride) + dim : q, valid);
@@ -148,18 +152,23 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32 + (kBulk ? 32 : 0)) prefill_
 
 }  // namespace
 
-void attention_prefill(const Context& ctx, const AttentionArgs& args, int64_t num_tokens, int dim, DType activations, DType cache) {
+void attention_prefill(const Context& ctx, const AttentionArgs& args, int64_t num_tokens, int max_query_len, int dim, DType activations,
+                       DType cache) {
+  const bool has_many = !args.no_decode || max_query_len * args.group > kFewRows;
   by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
-    const int64_t tiles = num_tokens * args.group / kRows<kDim> + args.num_seqs;
-    const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(args.num_kv_heads));
-    const auto go = [&]<bool kBulk>() {
-      launch(ctx, prefill_kernel<T, KV, kDim, kBulk>, grid, dim3(kWarps<kDim> * 32 + (kBulk ? 32 : 0)),
-             sizeof(PrefillShared<T, kDim, kBulk>), args);
+    const auto go = [&]<int kWarps, bool kBulk>(int64_t blocks) {
+      launch(ctx, prefill_kernel<T, KV, kDim, kWarps, kBulk>, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(args.num_kv_heads)),
+             dim3(kWarps * 32 + (kBulk ? 32 : 0)), sizeof(PrefillShared<T, kDim, kWarps, kBulk>), args);
+    };
+    const auto launches = [&]<bool kBulk>() {
+      constexpr int kMany = kManyWarps<kDim>;
+      if (has_many) go.template operator()<kMany, kBulk>(num_tokens * args.group / (kMany * 16) + args.num_seqs);
+      if (args.no_decode) go.template operator()<1, kBulk>(args.num_seqs);
     };
     if constexpr (sizeof(KV) == 2 && kDim % 64 == 0) {
-      if (takes_bulk(ctx, args, kDim)) return go.template operator()<true>();
+      if (takes_bulk(ctx, args, kDim)) return launches.template operator()<true>();
     }
-    go.template operator()<false>();
+    launches.template operator()<false>();
   });
 }
 

@@ -25,6 +25,9 @@ CudaContext::CudaContext(Device device, DType activations, CudaOptions options) 
     check(cudaDeviceGetAttribute(&value, which, device.index), "cudaDeviceGetAttribute");
     return value;
   };
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device.index), "cudaGetDeviceProperties");
+  name_ = properties.name;
   num_sms_ = attribute(cudaDevAttrMultiProcessorCount);
   capability_ = 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
   if (options.batch_invariant && (capability_ != 90 || options.fp8_weight_only)) {

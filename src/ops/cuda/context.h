@@ -28,6 +28,7 @@ class CudaContext {
   CudaContext& operator=(const CudaContext&) = delete;
 
   cudaStream_t stream() const { return stream_; }
+  const std::string& name() const { return name_; }
   int num_sms() const { return num_sms_; }
   int capability() const { return capability_; }  // 90 for 9.0
   size_t shared_memory() const { return shared_memory_; }  // that one block may ask for
@@ -51,6 +52,7 @@ class CudaContext {
 
  private:
   cudaStream_t stream_ = nullptr;
+  std::string name_;
   int num_sms_ = 0;
   int capability_ = 0;
   size_t shared_memory_ = 0;
@@ -71,25 +73,33 @@ inline void check(cudaError_t status, const char* what) {
 }
 
 // Launches on the context's stream. From compute capability 9.0 on the kernel may start while the one before it ends
-// (programmatic dependent launch), so every kernel calls wait_for_previous() before it touches what others write.
+// (programmatic dependent launch), so every kernel calls wait_for_previous() before it touches what others write. So many
+// blocks along x, `cluster` of them, see each other's shared memory; 1 before 9.0.
 template <typename... Params, typename... Args>
-void launch(const Context& ctx, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
+void launch_clusters(const Context& ctx, unsigned cluster, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
   if (shared_bytes > 48 * 1024) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
           "cudaFuncSetAttribute");
   }
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = ctx.cuda->stream();
-  config.attrs = &overlap;
-  config.numAttrs = ctx.cuda->capability() >= 90 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = ctx.cuda->capability() < 90 ? 0 : cluster > 1 ? 2 : 1;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
+}
+
+template <typename... Params, typename... Args>
+void launch(const Context& ctx, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
+  launch_clusters(ctx, 1, kernel, grid, block, shared_bytes, args...);
 }
 
 // Scratch of one op: given back to the arena at its end. Kernels run in stream order, so the next op may have it.

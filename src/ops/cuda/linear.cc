@@ -64,6 +64,13 @@ LinearCall make_call(const ops::Input& in, const PackedWeight& w, const Tensor& 
   return call;
 }
 
+LinearCall without_rope(const LinearCall& call) {
+  LinearCall plain = call;
+  plain.rope = nullptr;
+  plain.rotate = nullptr;
+  return plain;
+}
+
 void by_library(const Context& ctx, const LinearCall& call, const Tensor& bias, const Tensor& out) {
   if (!call.gated) {
     ctx.cuda->cublas_lt().multiply(call);
@@ -96,19 +103,28 @@ void in_tiles(const Context& ctx, const LinearCall& call) {
   }
 }
 
-// A call without norm and rope, whose weight and tokens are of one type, by the fastest kernel.
+// A call without norm, whose weight and tokens are of one type, by the fastest kernel.
 void multiply(const Context& ctx, const LinearCall& call, const Tensor& bias, const Tensor& out) {
-  if (ctx.cuda->batch_invariant()) return in_tiles(ctx, call);
+  const LinearCall plain = without_rope(call);
+  if (ctx.cuda->batch_invariant()) {
+    in_tiles(ctx, plain);
+    if (call.rope != nullptr) (*call.rotate)();
+    return;
+  }
   std::vector<ProductKernel> candidates;
-  if (linear_small_can(ctx, call)) candidates.push_back(ProductKernel::kSmall);
-  if (linear_tile_can(ctx, call)) candidates.push_back(ProductKernel::kTile);
+  if (linear_small_can(ctx, plain)) candidates.push_back(ProductKernel::kSmall);
+  if (linear_tile_can(ctx, plain)) candidates.push_back(ProductKernel::kTile);
   if (!call.block_scaled) candidates.push_back(ProductKernel::kLibrary);
   LinearCall trial = call;
   if (call.add) trial.out = ctx.cuda->product_choice().flush().data();  // 64 tokens at most: it is large enough
   const auto run = [&](ProductKernel kernel, const LinearCall& what, const Tensor& with_bias) {
-    if (kernel == ProductKernel::kSmall) linear_small(ctx, what);
-    else if (kernel == ProductKernel::kTile) linear_tile(ctx, what);
-    else by_library(ctx, what, with_bias, out);
+    if (kernel == ProductKernel::kSmall && linear_small_can(ctx, what)) return linear_small(ctx, what);
+    if (kernel == ProductKernel::kTile && linear_tile_can(ctx, what)) return linear_tile(ctx, what);
+    const LinearCall apart = without_rope(what);
+    if (kernel == ProductKernel::kSmall) linear_small(ctx, apart);
+    else if (kernel == ProductKernel::kTile) linear_tile(ctx, apart);
+    else by_library(ctx, apart, with_bias, out);
+    if (what.rope != nullptr) (*what.rotate)();
   };
   run(ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, [&](ProductKernel kernel) { run(kernel, trial, Tensor()); }),
       call, bias);
@@ -126,8 +142,9 @@ void multiply_widened(const Context& ctx, const LinearCall& call, const Tensor& 
     const int64_t count = std::min(at_once, call.rows - first);
     dequantize_rows(ctx, w, call.w_scales, call.block_scaled, first, wide.slice(0, 0, count));
     const Tensor columns = to.slice(1, first, count), part_bias = bias.defined() ? bias.slice(0, first, count) : Tensor();
-    LinearCall part = call;
+    LinearCall part = without_rope(call);
     part.w = wide.data();
+    part.fresh = true;
     part.dtype = call.x_type;
     part.rows = count;
     part.w_scales = nullptr;
@@ -138,9 +155,10 @@ void multiply_widened(const Context& ctx, const LinearCall& call, const Tensor& 
     multiply(ctx, part, part_bias, columns);
   }
   if (call.gated) silu_mul(ctx, to, out);
+  if (call.rope != nullptr) (*call.rotate)();
 }
 
-// All that a call may ask for but rope, one after the other. `bias` and `out` are the call's, as tensors.
+// A norm, the rounding of tokens and the product, one after the other. `bias` and `out` are the call's, as tensors.
 void staged(const Context& ctx, LinearCall call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
   const Scratch scratch(ctx);
   if (call.dtype == DType::kF8E4M3 && ctx.cuda->fp8_tokens()) {
@@ -148,7 +166,7 @@ void staged(const Context& ctx, LinearCall call, const ops::Input& in, const Ten
     rounded.x_type = DType::kF8E4M3;
     rounded.x_stride = call.k;
     rounded.norm_weight = nullptr;
-    if (!call.block_scaled || linear_tile_can(ctx, rounded)) {
+    if (!call.block_scaled || linear_tile_can(ctx, without_rope(rounded))) {
       const Tensor codes = scratch.tensor({call.num_tokens, call.k}, DType::kF8E4M3), scales = scratch.tensor({call.num_tokens}, DType::kF32);
       quantize_rows(ctx, in.x, in.norm_weight, in.eps, codes, scales);
       rounded.x = codes.data();
@@ -300,15 +318,16 @@ bool qkv_rope_write_kv(const Context& ctx, const ops::Input& x, const PackedWeig
                        .heads = static_cast<int>(w.out_features / head_dim - 2 * kv_heads),
                        .kv_heads = static_cast<int>(kv_heads),
                        .head_dim = static_cast<int>(head_dim)};
-  const LinearCall plain = make_call(x, w, bias, qkv);
-  LinearCall call = plain;
-  call.rope = &rope;
-  return small_product(ctx, call, qkv, [&](const LinearCall&, const Tensor&) {
-    staged(ctx, plain, x, bias, qkv);
+  const std::function<void()> rotate = [&] {
     const int64_t q_size = rope.heads * head_dim, kv_size = kv_heads * head_dim;
     rope_write_kv(ctx, qkv.slice(1, 0, q_size).split_last(rope.heads, head_dim), qkv.slice(1, q_size, kv_size).split_last(kv_heads, head_dim),
                   qkv.slice(1, q_size + kv_size, kv_size).split_last(kv_heads, head_dim), cos_sin, layout, meta, cache);
-  });
+  };
+  LinearCall call = make_call(x, w, bias, qkv);
+  call.rope = &rope;
+  call.rotate = &rotate;
+  product(ctx, call, x, bias, qkv);
+  return true;
 }
 
 }  // namespace tutti::cuda

@@ -1,6 +1,8 @@
 // A product of tokens with a packed weight, as its kernels see it, and the kernels. Worker thread only.
 #pragma once
 
+#include <functional>
+
 #include "ops/cuda/context.h"
 #include "ops/kernel_table.h"
 
@@ -35,6 +37,7 @@ struct RopeWrite {
 // w [rows, k] row by row, x [num_tokens, k], out [num_tokens, n]
 struct LinearCall {
   const void* w = nullptr;
+  bool fresh = false;          // w is what the kernel before writes: not to be read before that one's end
   DType dtype = DType::kBF16;  // of w
   int64_t rows = 0;
   int64_t k = 0;
@@ -54,6 +57,7 @@ struct LinearCall {
   bool gated = false;  // out = silu(x Wg^T) * (x Wu^T), the first half of the rows is Wg: n = rows / 2
   bool add = false;    // out += x W^T
   const RopeWrite* rope = nullptr;  // out gets q only
+  const std::function<void()>* rotate = nullptr;  // what `rope` asks for, as kernels of their own after a product without it
 };
 
 // linear_small.cu: at most kSmallTokens tokens, compute capability 9.0 and later. Does everything that a call may ask for,
@@ -62,8 +66,9 @@ constexpr int64_t kSmallTokens = 8;
 bool linear_small_can(const Context& ctx, const LinearCall& call);
 void linear_small(const Context& ctx, const LinearCall& call);
 
-// linear_tile.cu: at most kMaxTileTokens tokens, Hopper (its matrix instructions exist nowhere else). No norm, no rope; FP8
-// weights want FP8 tokens. The bits of a token's result do not depend on the other tokens or their number.
+// linear_tile.cu: at most kMaxTileTokens tokens, Hopper (its matrix instructions exist nowhere else). No norm; rope where a
+// tile has whole heads; FP8 weights want FP8 tokens. With CudaOptions::batch_invariant the bits of a token's result do not
+// depend on the other tokens or their number.
 constexpr int64_t kMaxTileTokens = 64;
 bool linear_tile_can(const Context& ctx, const LinearCall& call);
 void linear_tile(const Context& ctx, const LinearCall& call);

@@ -49,6 +49,7 @@ struct SmallParams {
   int slices;
   int pieces;  // of a row in one slice
   int stages;  // of the ring
+  bool fresh;
   float* partial;      // [tiles, slices, kSums]
   unsigned* arrivals;  // [tiles]
 };
@@ -97,6 +98,7 @@ __device__ void produce(const SmallParams& p, const CUtensorMap* map, SharedHead
                         int tile_step) {
   const uint64_t policy = evict_first();
   const Pieces pieces = pieces_of(p, slice);
+  if (p.fresh) wait_for_previous();
   RingPosition at;
   for (int tile = first_tile; tile < p.tiles; tile += tile_step) {
     const TilePlace place = place_of<kKind>(p.output, tile);
@@ -356,6 +358,7 @@ void linear_small(const Context& ctx, const LinearCall& call) {
   p.slices = how.slices;
   p.pieces = how.pieces;
   p.stages = how.stages;
+  p.fresh = call.fresh;
   p.arrivals = ctx.cuda->counters();
   const Scratch scratch(ctx);
   if (p.slices > 1) p.partial = scratch.floats(static_cast<int64_t>(p.tiles) * p.slices * kSums);

@@ -1,4 +1,4 @@
-// Products with few tokens: what becomes of a tile's sums. A thread has the sum of one token and row, and in a product of
+// What becomes of the sums of a product's tile. With few tokens a thread has the sum of one token and row, and in a product of
 // pairs also that of the row that belongs to it: the up projection's, or the other half of a head.
 #pragma once
 
@@ -40,6 +40,22 @@ __device__ __forceinline__ void write_cache(const RopeWrite& r, int64_t slot, in
   to[at(dim + r.head_dim / 2)] = from_float<KV>(high);
 }
 
+// A pair of sums, rows `row` and row + head_dim / 2 of q, k and v, rotated: q's to `out`, the others to the token's slot.
+template <typename X, typename Out>
+__device__ __forceinline__ void write_rotated(const RopeWrite& r, Out* out, int row, int64_t slot, float first, float second, float cos,
+                                              float sin) {
+  const int head = row / r.head_dim, dim = row % r.head_dim;
+  const bool turns = head < r.heads + r.kv_heads;
+  const float low = turns ? first * cos - second * sin : first, high = turns ? second * cos + first * sin : second;
+  if (head < r.heads) {
+    out[row] = from_float<Out>(low);
+    out[row + r.head_dim / 2] = from_float<Out>(high);
+  } else if (slot >= 0) {  // else a padded row
+    if (r.fp8_cache) write_cache<fp8>(r, slot, head - r.heads, dim, low, high);
+    else write_cache<X>(r, slot, head - r.heads, dim, low, high);
+  }
+}
+
 // What a sum meets on its way out, read while the tile's weights are on their way.
 template <typename X, typename Out, ProductKind kKind>
 struct Finish {
@@ -73,18 +89,7 @@ struct Finish {
     } else if constexpr (kKind == ProductKind::kGated) {
       to[row] = from_float<Out>(silu(first) * (sum[1] * scale[1] + bias[1]));
     } else {
-      const RopeWrite& r = o.rope;
-      const int head = row / r.head_dim, dim = row % r.head_dim;
-      const float second = sum[1] * scale[1] + bias[1];
-      const bool turns = head < r.heads + r.kv_heads;
-      const float low = turns ? first * cos - second * sin : first, high = turns ? second * cos + first * sin : second;
-      if (head < r.heads) {
-        to[row] = from_float<Out>(low);
-        to[row + r.head_dim / 2] = from_float<Out>(high);
-      } else if (slot >= 0) {  // else a padded row
-        if (r.fp8_cache) write_cache<fp8>(r, slot, head - r.heads, dim, low, high);
-        else write_cache<X>(r, slot, head - r.heads, dim, low, high);
-      }
+      write_rotated<X>(o.rope, to, row, slot, first, sum[1] * scale[1] + bias[1], cos, sin);
     }
   }
 };
