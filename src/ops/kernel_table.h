@@ -43,6 +43,8 @@ struct KernelTable {
   void (*take_pending)(const Context&, const Tensor& ids, const Tensor& tokens);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
   void (*argmax)(const Context&, const Tensor& x, const Tensor& values, const Tensor& indices);
+  // GPU only: hosts draw from logits themselves.
+  void (*draw_tokens)(const Context&, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices) = nullptr;
   // GPU only: products with what stands before them (a norm) or after them (an addition; rotation and cache writes, false:
   // there is no kernel for this case). Elsewhere ops.cc does one after the other.
   void (*linear_of_norm)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) = nullptr;

@@ -139,6 +139,15 @@ void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Ten
   kernel_table(ctx).argmax(ctx, x, values, indices);
 }
 
+void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices) {
+  CHECK_EQ(x.rank(), 2);
+  CHECK(x.dtype() == DType::kF32 && values.dtype() == DType::kF32 && draws.dtype() == DType::kU8);
+  CHECK_EQ(values.size(0), x.size(0));
+  check_indices(indices, x.size(0));
+  CHECK_EQ(static_cast<size_t>(draws.size(0)), sizeof(TokenDraw) * static_cast<size_t>(x.size(0)));
+  kernel_table(ctx).draw_tokens(ctx, x, draws, values, indices);
+}
+
 void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens) {
   check_indices(ids, ids.size(0));
   check_indices(tokens, tokens.size(0));

@@ -100,6 +100,20 @@ void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x
 // x F32 [n, columns], values F32 [n], indices I32 [n]
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
 
+// How a row's token is drawn: of weights exp((x - largest x) * inverse_temperature), those below min_weight lose theirs, then
+// those outside the shortest list of the heaviest that has top_p of the sum (of equal ones at its end all stay); the token is
+// where the running sum, in the order of the columns, passes `draw` of the whole.
+struct TokenDraw {
+  double draw = 0;                // uniform in [0, 1)
+  float inverse_temperature = 0;  // 0: the largest, whatever the rest says
+  float top_p = 1;
+  float min_weight = 0;
+};
+
+// After argmax() of the same x: values stay, indices become the tokens drawn. GPUs only.
+// x F32 [n, columns], draws U8 [n * sizeof(TokenDraw)], values F32 [n], indices I32 [n]
+void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices);
+
 // ids[i] = tokens[-1 - ids[i]] where ids[i] is negative: a token that was chosen on the device.  ids I32 [n], tokens I32
 void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 

@@ -16,8 +16,8 @@ constexpr int64_t kUnit = 64;       // to which an arena aligns
 
 DeviceStep::DeviceStep(const Context& ctx, int64_t max_tokens, int64_t max_seqs, int64_t max_blocks)
     : ctx_(ctx), max_seqs_(max_seqs) {
-  // ids, positions and logit rows; slots; query starts and lengths, of as many sequences as rows at most
-  const auto fixed = static_cast<size_t>(max_tokens * (3 * 4 + 8 + 2 * 4) + kPadding);
+  // ids, positions and logit rows; slots; query starts and lengths, and draws, of as many sequences as rows at most
+  const auto fixed = static_cast<size_t>(max_tokens * (3 * 4 + 8 + 2 * 4 + static_cast<int64_t>(sizeof(ops::TokenDraw))) + kPadding);
   const auto table = static_cast<size_t>(std::max(max_seqs * max_blocks, max_tokens) * 4);
   for (Slot& slot : slots_) {
     slot.inputs = std::make_unique<Arena>(cuda::allocate_pinned(fixed + table));
@@ -81,6 +81,7 @@ StepInputs DeviceStep::upload(StepInputs host, bool for_graph) {
   inputs.logit_rows = std::move(host.logit_rows);
   inputs.ids = on_device(host.ids);
   inputs.logit_row_ids = on_device(host.logit_row_ids);
+  inputs.draws = on_device(host.draws);
   AttentionMetadata& meta = inputs.meta;
   meta = host.meta;
   meta.query_start = on_device(host.meta.query_start);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "ops/ops.h"
 
 namespace tutti {
 
@@ -96,6 +97,7 @@ StepInputs InputBatch::build(Arena& arena, const SchedulerOutput& step, int64_t 
   meta.positions = arena.allocate({num_tokens}, DType::kI32);
   meta.slot_mapping = arena.allocate({num_tokens}, DType::kI64);
   const Tensor logit_row_ids = arena.allocate({num_tokens}, DType::kI32);
+  inputs.draws = arena.allocate({num_seqs * static_cast<int64_t>(sizeof(ops::TokenDraw))}, DType::kU8);
   meta.block_table = arena.allocate({num_seqs, max_blocks}, DType::kI32);
 
   int64_t row = 0;

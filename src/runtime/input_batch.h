@@ -51,6 +51,7 @@ struct StepInputs {
   AttentionMetadata meta;
   std::vector<LogitRow> logit_rows;  // in the order of the rows
   Tensor logit_row_ids;              // I32 [logit_rows.size()]: their rows
+  Tensor draws;                      // U8 [sequences * sizeof(ops::TokenDraw)]: for steps whose logit rows all sample; not filled
 };
 
 class InputBatch {

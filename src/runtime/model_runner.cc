@@ -123,9 +123,11 @@ void ModelRunner::run_on_cpu(const SchedulerOutput& step, int64_t needed) {
 void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
   const Context& ctx = parts_.ctx;
   const int64_t padded = is_decode(step) ? graphs_.padded(static_cast<int64_t>(step.scheduled.size())) : 0;
-  const StepInputs inputs = device_->upload(batch_.build(device_->next_inputs(), step, padded), padded > 0);
+  StepInputs host = batch_.build(device_->next_inputs(), step, padded);
+  const bool on_gpu = gpu_can_choose(host.logit_rows);
+  fill_draws(host, on_gpu);
+  const StepInputs inputs = device_->upload(std::move(host), padded > 0);
   const std::span<const LogitRow> rows = inputs.logit_rows;
-  const bool on_gpu = gpu_can_choose(rows);
   device_->begin_kernels();
   if (padded > 0) {
     graphs_.launch(padded);
@@ -137,7 +139,7 @@ void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
     Residual r(ctx, parts_.tp_tensors, inputs.meta.num_tokens, parts_.model.config().hidden_size);
     forward(forward_step, inputs.ids, r, needed);
     if (on_gpu) {
-      choose_best(forward_step, inputs, r);
+      choose_tokens(forward_step, inputs, r);
       device_->end_kernels();
     } else if (parts_.model.is_last_stage()) {
       started_.back().sampled = sample(forward_step, inputs, r);
@@ -154,13 +156,23 @@ void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
 // Where the vocabulary or the layers are cut, ranks have to agree on the tokens first.
 bool ModelRunner::gpu_can_choose(std::span<const LogitRow> rows) const {
   if (parts_.tp.size() > 1 || parts_.pp.size() > 1 || rows.empty()) return false;
-  return std::all_of(rows.begin(), rows.end(), [](const LogitRow& row) {
-    return row.samples && row.prompt_target < 0 && row.request->sampling.greedy() && row.request->sampling.logprobs == -1 &&
-           !changes_logits(*row.request);
+  return std::all_of(rows.begin(), rows.end(), [this](const LogitRow& row) {
+    return row.samples && row.prompt_target < 0 && row.request->sampling.logprobs == -1 && !changes_logits(*row.request) &&
+           Sampler::draws_suffice(row.request->sampling, parts_.model.config().vocab_size);
   });
 }
 
-Tensor ModelRunner::choose_best(const ForwardStep& step, const StepInputs& inputs, Residual& r) {
+// Rows beyond the step's own, and those that the host chooses for, take the largest: it costs the least.
+void ModelRunner::fill_draws(StepInputs& host, bool on_gpu) const {
+  auto* draws = reinterpret_cast<ops::TokenDraw*>(host.draws.data());
+  const auto count = host.draws.bytes() / sizeof(ops::TokenDraw);
+  for (size_t i = 0; i < count; ++i) {
+    const bool own = on_gpu && i < host.logit_rows.size();
+    draws[i] = own ? sampler_.token_draw(*host.logit_rows[i].request) : ops::TokenDraw{};
+  }
+}
+
+Tensor ModelRunner::choose_tokens(const ForwardStep& step, const StepInputs& inputs, Residual& r) {
   const Context& ctx = step.ctx;
   const Tensor& hidden = parts_.model.last_hidden(inputs.logit_row_ids, r);
   const int64_t count = hidden.size(0);
@@ -169,7 +181,10 @@ Tensor ModelRunner::choose_best(const ForwardStep& step, const StepInputs& input
     const ArenaScope scratch(ctx);
     const int64_t n = std::min(kLogitRowsAtOnce, count - begin);
     logits = parts_.model.logits(step, hidden.slice(0, begin, n));
-    ops::argmax(ctx, logits, device_->values().slice(0, begin, n), device_->tokens().slice(0, begin, n));
+    const Tensor values = device_->values().slice(0, begin, n), tokens = device_->tokens().slice(0, begin, n);
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(ops::TokenDraw));
+    ops::argmax(ctx, logits, values, tokens);
+    ops::draw_tokens(ctx, logits, inputs.draws.slice(0, begin * kBytes, n * kBytes), values, tokens);
   }
   return logits;
 }
@@ -181,11 +196,17 @@ Tensor ModelRunner::run_whole(const StepInputs& inputs) {
   ops::take_pending(ctx, inputs.ids, device_->tokens());
   Residual r(ctx, parts_.tp_tensors, inputs.meta.num_tokens, parts_.model.config().hidden_size);
   forward(step, inputs.ids, r, 0);
-  return parts_.model.is_last_stage() ? choose_best(step, inputs, r) : Tensor();
+  return parts_.model.is_last_stage() ? choose_tokens(step, inputs, r) : Tensor();
+}
+
+StepInputs ModelRunner::nobodys_inputs(int64_t rows) {
+  StepInputs host = batch_.build(device_->next_inputs(), SchedulerOutput{}, rows);
+  fill_draws(host, /*on_gpu=*/false);
+  return host;
 }
 
 void ModelRunner::rehearse(int64_t rows, bool decode) {
-  StepInputs inputs = device_->upload(batch_.build(device_->next_inputs(), SchedulerOutput{}, rows), false);
+  StepInputs inputs = device_->upload(nobodys_inputs(rows), false);
   AttentionMetadata& meta = inputs.meta;
   if (!decode) meta.num_seqs = 1;
   meta.query_start = meta.query_start.slice(0, 0, meta.num_seqs + 1);
@@ -196,7 +217,7 @@ void ModelRunner::rehearse(int64_t rows, bool decode) {
 }
 
 void ModelRunner::capture(int64_t rows) {
-  const StepInputs inputs = device_->upload(batch_.build(device_->next_inputs(), SchedulerOutput{}, rows), false);
+  const StepInputs inputs = device_->upload(nobodys_inputs(rows), false);
   cuda::synchronize(cuda_stream(*parts_.ctx.cuda));
   graphs_.capture(rows, [&] { graph_logits_[rows] = run_whole(inputs); });
 }

@@ -1,7 +1,7 @@
 // Runs steps on one rank: takes a step's rows through this rank's layers, receives from the previous pipeline stage and
 // sends to the next, and on the last stage chooses tokens. Steps may come before the engine has seen the tokens of the
-// one before. On a GPU a step may also start before the one before it has ended: where every token of a step is its
-// row's best, the GPU chooses them and the next step reads them there. Worker thread only.
+// one before. On a GPU a step may also start before the one before it has ended: where all of a step's tokens
+// can be chosen from their logits as they are, the GPU chooses them and the next step reads them there. Worker thread only.
 #pragma once
 
 #include <cstdint>
@@ -80,8 +80,11 @@ class ModelRunner {
   void run_on_gpu(const SchedulerOutput& step, int64_t needed);
   // From the ids to the stream after this rank's layers.
   void forward(const ForwardStep& step, const Tensor& ids, Residual& r, int64_t needed);
-  // The best token of each logit row, on the GPU.
-  Tensor choose_best(const ForwardStep& step, const StepInputs& inputs, Residual& r);
+  // What draws the tokens of a step's logit rows.
+  void fill_draws(StepInputs& host, bool on_gpu) const;
+  StepInputs nobodys_inputs(int64_t rows);
+  // The token of each logit row, on the GPU.
+  Tensor choose_tokens(const ForwardStep& step, const StepInputs& inputs, Residual& r);
   Tensor run_whole(const StepInputs& inputs);
   std::vector<SampledToken> sample(const ForwardStep& step, const StepInputs& inputs, Residual& r);
   std::vector<SampledToken> sample_rows(const Tensor& logits, std::span<const LogitRow> rows);

@@ -139,6 +139,17 @@ void Sampler::share(std::span<Choice> choices) {
   for (size_t i = 0; i < choices.size(); ++i) choices[i].token = tokens[i];
 }
 
+bool Sampler::draws_suffice(const SamplingParams& sampling, int64_t vocab_size) {
+  return sampling.greedy() || sampling.top_k <= 0 || sampling.top_k >= vocab_size;
+}
+
+ops::TokenDraw Sampler::token_draw(const RequestState& request) const {
+  const SamplingParams& s = request.sampling;
+  if (s.greedy()) return {};
+  return {.draw = draw(request), .inverse_temperature = static_cast<float>(1.0 / s.temperature), .top_p = static_cast<float>(s.top_p),
+          .min_weight = static_cast<float>(s.min_p)};
+}
+
 double Sampler::draw(const RequestState& request) const {
   const uint64_t own = seed_ * 0x9E3779B97F4A7C15ULL ^ (request.id + 1) * 0xD1B54A32D192ED03ULL;
   return uniform(request.sampling.seed.value_or(own), request.token_ids.size());

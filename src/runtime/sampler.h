@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "ops/context.h"
+#include "ops/ops.h"
 #include "runtime/input_batch.h"
 #include "runtime/vocab_gather.h"
 
@@ -24,6 +24,10 @@ class Sampler {
   // One result for each request that has a row, in the order of the rows. `logits` F32 [num_rows, this rank's part of
   // the vocabulary], changed in place. Throws DeviceError when the model's logits are not numbers.
   std::vector<SampledToken> sample(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows);
+
+  // Whether ops::draw_tokens() chooses the same token from a row's logits as they are; and what it is told about it.
+  static bool draws_suffice(const SamplingParams& sampling, int64_t vocab_size);
+  ops::TokenDraw token_draw(const RequestState& request) const;
 
  private:
   struct Choice;

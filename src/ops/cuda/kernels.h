@@ -31,6 +31,9 @@ void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const T
 void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                      const ops::AttentionParams& params, const Tensor& out);
 
+// draw_tokens.cu
+void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices);
+
 // reduce.cu
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
 // Rows as E4M3 with a scale each, their largest element over 448; normed first unless norm_weight is undefined.
