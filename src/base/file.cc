@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/error.h"
 
@@ -72,6 +74,21 @@ void write_file(const std::string& path, std::string_view contents, unsigned mod
 }
 
 bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+std::string state_folder() {
+  std::string folder;
+  if (const char* home = std::getenv("TUTTI_HOME"); home != nullptr && *home != '\0') {
+    folder = home;
+  } else if (const char* user = std::getenv("HOME"); user != nullptr && *user != '\0') {
+    folder = std::string(user) + "/.local/state/tutti";
+  } else {
+    throw ConfigError("neither TUTTI_HOME nor HOME is set: set TUTTI_HOME to a folder for what is kept");
+  }
+  std::error_code error;
+  if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), 0700);
+  if (error) throw IoError("cannot create " + folder + ": " + error.message());
+  return folder;
+}
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   struct stat info{};

@@ -17,6 +17,10 @@ void write_file(const std::string& path, std::string_view contents, unsigned mod
 
 bool file_exists(const std::string& path);
 
+// ${TUTTI_HOME:-~/.local/state/tutti}, created with mode 0700 when missing: for what one run leaves to the next. Throws
+// IoError.
+std::string state_folder();
+
 // A read-only, shared map of a file. Thread-safe once built; unmapped with the last owner.
 class MappedFile {
  public:

@@ -90,21 +90,6 @@ ClusterToken ClusterToken::parse(const std::string& text) {
 
 ClusterToken ClusterToken::generate() { return parse(kPrefix + random_hex(4) + "-" + random_hex(16)); }
 
-std::string state_folder() {
-  std::string folder;
-  if (const char* home = std::getenv("TUTTI_HOME"); home != nullptr && *home != '\0') {
-    folder = home;
-  } else if (const char* user = std::getenv("HOME"); user != nullptr && *user != '\0') {
-    folder = std::string(user) + "/.local/state/tutti";
-  } else {
-    throw ConfigError("neither TUTTI_HOME nor HOME is set: set TUTTI_HOME to a folder for the cluster token");
-  }
-  std::error_code error;
-  if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), 0700);
-  if (error) throw IoError("cannot create " + folder + ": " + error.message());
-  return folder;
-}
-
 std::string token_path() { return state_folder() + "/token"; }
 
 std::optional<ClusterToken> kept_token() { return read_token(token_path()); }

@@ -33,9 +33,6 @@ struct TokenFlags {
   std::string token_file;  // --token-file
 };
 
-// ${TUTTI_HOME:-~/.local/state/tutti}, created with mode 0700 when missing. Throws IoError.
-std::string state_folder();
-
 // The file that holds the token this node made as a head.
 std::string token_path();
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -27,6 +28,14 @@ std::shared_ptr<CudaContext> make_cuda_context(Device device, DType activations 
 
 // The cudaStream_t on which all ops of a context run, in order.
 void* cuda_stream(const CudaContext& cuda);
+
+// Which kernels and algorithms are fastest for the products so far, as found by timing them. What they are good for, as a
+// line: the GPU, cuBLASLt's version and that of the kernels here.
+std::string kernel_choices_key(const CudaContext& cuda);
+std::string kernel_choices(const CudaContext& cuda);
+// Takes over another context's, which are ignored when they are not good for this one, or not legible. `all`: also where
+// this context has made its own.
+void take_kernel_choices(CudaContext& cuda, const std::string& text, bool all);
 
 // All weights are packed: waits for those on their way and frees the pinned memory that they went through.
 void end_upload(CudaContext& cuda);

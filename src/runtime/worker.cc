@@ -14,6 +14,7 @@
 #include "models/generation_config.h"
 #include "models/stage_partition.h"
 #include "ops/kernel_table.h"
+#include "runtime/kernel_choice_file.h"
 #include "runtime/rank_memory.h"
 #include "tensor/device_memory.h"
 
@@ -140,7 +141,7 @@ void Worker::open_device() {
   require_kernel(kernel_table(ctx_), Op::kAttention, kv_cache_dtype(engine_.cache.kv_cache_dtype, ctx_.activations));
   const cuda::DeviceMemory memory = cuda::device_memory(ctx_.device);
   const auto usable = static_cast<int64_t>(static_cast<double>(memory.total) * engine_.cache.gpu_memory_utilization) / ranks_on_gpu();
-  check_fits(*source_, engine_, {rank_}, std::min(usable, static_cast<int64_t>(memory.free)));
+  check_fits(*source_, engine_, {rank_}, std::min(usable, static_cast<int64_t>(memory.free)), cuda::other_processes(ctx_.device));
 }
 
 void Worker::build_model() {
@@ -193,11 +194,13 @@ void Worker::prepare_gpu() {
   runner_ = make_runner();
   const bool graphs = !engine_.enforce_eager && groups_.pp->size() == 1;  // transfers between stages are not captured
   const auto sizes = graphs ? GraphRunner::sizes(std::min(engine_.scheduler.max_num_seqs, kLogitRowsAtOnce)) : std::vector<int64_t>();
+  recall_kernel_choices(*cuda_, *groups_.tp);
   // The smaller ones first: products take over what was found for somewhat larger ones.
   for (const int64_t rows : sizes) runner_->rehearse(rows, /*decode=*/true);
   const int64_t budget = std::max(engine_.scheduler.max_num_batched_tokens, engine_.scheduler.max_num_seqs);
   for (int64_t rows = kFewestPromptRows; rows < budget; rows *= 2) runner_->rehearse(rows, /*decode=*/false);
   runner_->rehearse(budget, /*decode=*/false);
+  keep_kernel_choices(*cuda_, *groups_.tp);
   const auto free_before = static_cast<int64_t>(cuda::device_memory(ctx_.device).free);
   if (graphs) runner_->capture(sizes.back());
   const int64_t of_one = free_before - static_cast<int64_t>(cuda::device_memory(ctx_.device).free);

@@ -34,6 +34,7 @@ cudaDataType_t data_type(DType dtype) {
 // The functions that are used, by their names in the library.
 struct CublasLt::Api {
   decltype(&cublasLtCreate) create;
+  decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtDestroy) destroy;
   decltype(&cublasLtMatmul) matmul;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
@@ -66,6 +67,7 @@ std::unique_ptr<CublasLt::Api> CublasLt::open() {
     if (function == nullptr) throw ConfigError(std::string("libcublasLt has no ") + name + ": it is older than CUDA 12");
   };
   find(api->create, "cublasLtCreate");
+  find(api->version, "cublasLtGetVersion");
   find(api->destroy, "cublasLtDestroy");
   find(api->matmul, "cublasLtMatmul");
   find(api->heuristic, "cublasLtMatmulAlgoGetHeuristic");
@@ -129,6 +131,8 @@ CublasLt::CublasLt(Device device, cudaStream_t stream, const Tensor& flush)
   check_lt(api_->preference_set(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most),
            "cublasLtMatmulPreferenceSetAttribute");
 }
+
+size_t CublasLt::version() const { return api_->version(); }
 
 CublasLt::~CublasLt() {
   if (preference_ != nullptr) api_->preference_destroy(preference_);

@@ -27,10 +27,14 @@ class CublasLt {
   // out = x W^T, or out += x W^T, with the call's scales of rows and tokens; all else is the caller's. Sums in float32.
   void multiply(const LinearCall& call);
 
+  size_t version() const;
+  using Key = std::tuple<DType, DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool>;
+  using Choices = std::map<Key, cublasLtMatmulAlgo_t>;  // of use to the same version of the library
+  Choices& choices() { return chosen_; }
+
  private:
   struct Api;
   struct Product;
-  using Key = std::tuple<DType, DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool>;
 
   static std::unique_ptr<Api> open();
   // Of those that the heuristic offers.
@@ -46,7 +50,7 @@ class CublasLt {
   cudaStream_t stream_;
   Tensor flush_;
   Tensor workspace_;
-  std::map<Key, cublasLtMatmulAlgo_t> chosen_;
+  Choices chosen_;
 };
 
 }  // namespace tutti::cuda

@@ -30,10 +30,13 @@ class ProductChoice {
 
   const Tensor& flush() const { return flush_; }
 
- private:
   using Key = std::tuple<DType, DType, DType, int64_t, int64_t, int64_t, bool, bool, bool>;
+  using Choices = std::map<Key, ProductKernel>;
+  Choices& choices() { return chosen_; }
+
+ private:
   Tensor flush_;  // larger than the L2
-  std::map<Key, ProductKernel> chosen_;
+  Choices chosen_;
 };
 
 }  // namespace tutti::cuda

@@ -12,6 +12,9 @@ std::shared_ptr<CudaContext> make_cuda_context(Device device, DType, CudaOptions
 }
 
 void* cuda_stream(const CudaContext&) { TUTTI_CHECK_FAILED("a CudaContext in a build without CUDA"); }
+std::string kernel_choices_key(const CudaContext&) { TUTTI_CHECK_FAILED("a CudaContext in a build without CUDA"); }
+std::string kernel_choices(const CudaContext&) { TUTTI_CHECK_FAILED("a CudaContext in a build without CUDA"); }
+void take_kernel_choices(CudaContext&, const std::string&, bool) { TUTTI_CHECK_FAILED("a CudaContext in a build without CUDA"); }
 void end_upload(CudaContext&) { TUTTI_CHECK_FAILED("a CudaContext in a build without CUDA"); }
 
 }  // namespace tutti
