@@ -54,6 +54,8 @@ ParallelGroups make_groups_of_gpus(const RankConfig& config, Device device, void
   options.device = device;
   options.stream = stream;
   if (config.engine.disable_custom_all_reduce) options.path = DeviceCommOptions::Path::kNccl;
+  // NCCL adds in an order that depends on a message's size.
+  else if (config.engine.batch_invariant) options.path = DeviceCommOptions::Path::kCudaIpc;
   return make_device_groups(world_options(config), parallel.tp_group(config.rank), parallel.pp_group(config.rank), options, store);
 }
 

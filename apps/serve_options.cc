@@ -47,6 +47,8 @@ void model_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--dtype", &o.engine.dtype, "auto, float32, float16 or bfloat16");
   p.value("--device", &raw.device, "auto (a GPU where there is one), cuda or cpu");
   p.value("--quantization", &raw.quantization, "-q: fp8 = matrices become FP8 at load (GPUs); unset: as in the files");
+  p.toggle("--fp8-weight-only", &o.engine.fp8_weight_only, "activations that meet FP8 weights are not rounded to FP8 (GPUs)");
+  p.toggle("--batch-invariant", &o.engine.batch_invariant, "the same bits for a request alone and in any batch (Hopper; CPUs always)");
   p.toggle("--enforce-eager", &o.engine.enforce_eager, "no CUDA graphs");
   p.toggle("--disable-custom-all-reduce", &o.engine.disable_custom_all_reduce, "GPUs of a host talk through NCCL alone");
   p.value("--seed", &o.engine.seed, "of sampling, for requests that bring none");
@@ -211,6 +213,10 @@ void settle_device(EngineConfig& engine, const RawValues& raw) {
     throw ConfigError("--quantization " + raw.quantization + ": expected fp8, or what the files have (gguf)");
   }
   engine.quantization = raw.quantization == "fp8" ? "fp8" : "";
+  if (engine.fp8_weight_only && engine.device == "cpu") throw ConfigError("--fp8-weight-only --device cpu: FP8 weights are for GPUs; leave it out");
+  if (engine.fp8_weight_only && engine.batch_invariant) {
+    throw ConfigError("--batch-invariant --fp8-weight-only: products of weights that are widened first depend on the batch; leave one out");
+  }
 }
 
 // A large GPU is kept busy by larger steps. As with vLLM, what is not said depends on it.
@@ -337,6 +343,7 @@ void read_vllm_environment(ServeOptions& o, RawValues& raw, const FlagParser& p)
     if (seconds < 1 || seconds > 86400) throw ConfigError("VLLM_HTTP_TIMEOUT_KEEP_ALIVE=" + value + ": expected 1 to 86400 seconds");
     o.server.http.idle_timeout = std::chrono::seconds(seconds);
   }
+  if (value_of("VLLM_BATCH_INVARIANT", "--batch-invariant") == "1") o.engine.batch_invariant = true;
   if (const std::string value = environment("VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"); value == "1") {
     o.server.keep_alive_on_engine_failure = true;
   }
@@ -356,6 +363,8 @@ void note_cluster_flags(ServeOptions& o, const RawValues& raw, const FlagParser&
   add("--dtype", o.engine.dtype);
   add("--device", o.engine.device);
   add("--quantization", o.engine.quantization);
+  add("--fp8-weight-only", o.engine.fp8_weight_only ? "true" : "false");
+  add("--batch-invariant", o.engine.batch_invariant ? "true" : "false");
   add("--load-format", o.engine.load_format);
   add("--max-model-len", std::to_string(o.engine.scheduler.max_model_len));
   add("--max-num-batched-tokens", std::to_string(o.engine.scheduler.max_num_batched_tokens));

@@ -162,12 +162,18 @@ TEST(ServeOptions, TheApiIsOpenToOthersOnlyWithAKey) {
   ::unsetenv("VLLM_API_KEY");
 }
 
+TEST(ServeOptions, Fp8WeightsAreForGpus) {
+  EXPECT_TRUE(parse_serve_options({"m", "--device", "cpu", "--batch-invariant"}).engine.batch_invariant);
+  EXPECT_THAT(error_of({"m", "--device", "cpu", "--fp8-weight-only"}), HasSubstr("--fp8-weight-only --device cpu"));
+}
+
 TEST(ServeOptions, AnEmptyKeyIsNoKey) { EXPECT_THAT(error_of({"m", "--api-key", ""}), HasSubstr("--api-key")); }
 
 TEST(ServeOptions, VariablesOfScripts) {
   const std::vector<std::pair<const char*, const char*>> variables = {
       {"VLLM_ENGINE_READY_TIMEOUT_S", "77"}, {"VLLM_HOST_IP", "10.1.2.3"},          {"VLLM_LOGGING_LEVEL", "DEBUG"},
-      {"VLLM_PP_LAYER_PARTITION", "3,2"},    {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "5"}, {"VLLM_KEEP_ALIVE_ON_ENGINE_DEATH", "1"}};
+      {"VLLM_PP_LAYER_PARTITION", "3,2"},    {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "5"}, {"VLLM_KEEP_ALIVE_ON_ENGINE_DEATH", "1"},
+      {"VLLM_BATCH_INVARIANT", "1"}};
   for (const auto& [name, value] : variables) ::setenv(name, value, 1);
   const ServeOptions o = parse_serve_options({"m", "-pp", "2"});
   const ServeOptions flags = parse_serve_options({"m", "-pp", "2", "--ready-timeout", "5", "--network-interface", "eth0",
@@ -181,6 +187,7 @@ TEST(ServeOptions, VariablesOfScripts) {
   EXPECT_THAT(o.engine.parallel.pipeline_layer_partition, ElementsAre(3, 2));
   EXPECT_EQ(o.server.http.idle_timeout, std::chrono::seconds(5));
   EXPECT_TRUE(o.server.keep_alive_on_engine_failure);
+  EXPECT_TRUE(o.engine.batch_invariant);
   EXPECT_EQ(flags.ready_timeout_s, 5);
   EXPECT_EQ(flags.interface, "eth0");
   EXPECT_THAT(flags.engine.parallel.pipeline_layer_partition, ElementsAre(1, 4));

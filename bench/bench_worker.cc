@@ -1,6 +1,6 @@
 // Times of one rank's steps: a real Worker with a real model or made-up weights, driven by hand-written steps with the
 // engine's one step of look-ahead, without a server or other processes. Prints a table and JSON.
-//   bench_worker MODEL [--load-format dummy] [--device cuda] [--quantization fp8] [--kv-cache-dtype fp8] [--batches 1,8,32]
+//   bench_worker MODEL [--load-format dummy] [--device cuda] [--quantization fp8] [--kv-cache-dtype fp8] [--batch-invariant 1] [--batches 1,8,32]
 //                [--context 512] [--steps 64] [--prompts 2048,8192] [--max-model-len 4096] [--enforce-eager 1] [--json FILE]
 #include <algorithm>
 #include <cstdio>
@@ -49,6 +49,8 @@ bool parse(int argc, char** argv, Options& o) {
     else if (flag == "--quantization") o.engine.quantization = value;
     else if (flag == "--kv-cache-dtype") o.engine.cache.kv_cache_dtype = value;
     else if (flag == "--kv-cache-memory-bytes") o.engine.cache.kv_cache_memory_bytes = std::stoll(value);
+    else if (flag == "--fp8-weight-only") o.engine.fp8_weight_only = value == "1";
+    else if (flag == "--batch-invariant") o.engine.batch_invariant = value == "1";
     else if (flag == "--enforce-eager") o.engine.enforce_eager = value == "1";
     else if (flag == "--max-model-len") o.engine.scheduler.max_model_len = std::stoll(value);
     else if (flag == "--max-num-batched-tokens") o.engine.scheduler.max_num_batched_tokens = std::stoll(value);

@@ -65,6 +65,8 @@ void fields(A& a, Config& c) {
   a("dtype", c.dtype);
   a("device", c.device);
   a("quantization", c.quantization);
+  a("fp8_weight_only", c.fp8_weight_only);
+  a("batch_invariant", c.batch_invariant);
   a("enforce_eager", c.enforce_eager);
   a("disable_custom_all_reduce", c.disable_custom_all_reduce);
   a("seed", c.seed);

@@ -46,6 +46,8 @@ struct EngineConfig {
   std::string dtype = "auto";
   std::string device = "cpu";            // cpu or cuda; of all ranks
   std::string quantization;              // "" or fp8: matrices become FP8 at load (GPUs)
+  bool fp8_weight_only = false;          // FP8 weights meet activations that are not rounded (GPUs)
+  bool batch_invariant = false;          // a request's bits do not depend on its neighbours (GPUs; CPUs always are so)
   bool enforce_eager = false;            // no graphs
   bool disable_custom_all_reduce = false;  // between GPUs NCCL alone
   uint64_t seed = 0;

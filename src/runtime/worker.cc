@@ -132,7 +132,8 @@ void Worker::open_device() {
   const int gpus = cuda::device_count();
   ctx_.device = Device::cuda(gpus > 0 ? local_rank_ % gpus : 0);
   ctx_.activations = *source_->gpu_activations;
-  cuda_ = make_cuda_context(ctx_.device, ctx_.activations);
+  cuda_ = make_cuda_context(ctx_.device, ctx_.activations,
+                            {.batch_invariant = engine_.batch_invariant, .fp8_weight_only = engine_.fp8_weight_only});
   ctx_.cuda = cuda_.get();
   if (groups_.tp->size() > 1 || groups_.pp->size() > 1) {
     if (!make_device_groups_) throw ConfigError("several ranks on GPUs need communicators between them: use --device cpu, or one rank");

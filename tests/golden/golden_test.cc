@@ -9,6 +9,7 @@
 #include <functional>
 #include <string_view>
 
+#include "base/error.h"
 #include "parallel/thread_cluster.h"
 #include "tensor/device_memory.h"
 
@@ -108,6 +109,60 @@ TEST_P(GoldensOnGpu, LookAheadGivesTheSameText) {
     const TestRequest request{golden.prompt, static_cast<int32_t>(golden.greedy.size()), greedy()};
     const Results results = run_cluster(engine, make_schedule({request, request, request}));
     for (const auto& [id, result] : results) expect_text(golden, result.tokens, "request " + std::to_string(id) + (eager ? ", eager" : ""));
+  }
+}
+
+// Tokens drawn on the GPU are those that the host draws from the same logits: asking for log-probabilities makes it the host's.
+TEST_P(GoldensOnGpu, DrawsOfTheHost) {
+  const auto& [name, dtype] = GetParam();
+  const Golden golden = load_golden(name);
+  EngineConfig engine = test_engine(golden.folder);
+  engine.dtype = dtype;
+  engine.device = "cuda";
+  std::vector<TestRequest> all;
+  for (const double top_p : {1.0, 0.8}) {
+    TestRequest request{golden.prompt, static_cast<int32_t>(golden.greedy.size()), greedy()};
+    request.sampling.temperature = 0.7;
+    request.sampling.top_p = top_p;
+    request.sampling.min_p = top_p < 1.0 ? 0.01 : 0.0;
+    request.sampling.seed = 11;
+    all.push_back(request);
+  }
+  const Results by_gpu = run_cluster(engine, make_schedule(all));
+  for (TestRequest& request : all) request.sampling.logprobs = 1;
+  const Results by_host = run_cluster(engine, make_schedule(all));
+  for (const auto& [id, result] : by_gpu) {
+    EXPECT_EQ(result.tokens, by_host.at(id).tokens);
+    EXPECT_NE(result.tokens, golden.greedy);
+  }
+}
+
+// With batch_invariant: the bits of a request are the same alone, beside others, and with its prompt in chunks.
+TEST_P(GoldensOnGpu, BatchInvariant) {
+  const auto& [name, dtype] = GetParam();
+  const Golden golden = load_golden(name);
+  EngineConfig engine = test_engine(golden.folder);
+  engine.dtype = dtype;
+  engine.device = "cuda";
+  engine.batch_invariant = true;
+  std::vector<TestRequest> all;
+  for (const size_t length : {golden.prompt.size(), size_t{5}, size_t{9}}) {
+    all.push_back(scored_request({golden.prompt.begin(), golden.prompt.begin() + static_cast<std::ptrdiff_t>(length)}, 12));
+  }
+  Results alone;
+  try {
+    for (size_t i = 0; i < all.size(); ++i) alone[i + 1] = run_cluster(engine, make_schedule({all[i]})).at(1);
+  } catch (const ConfigError& e) {
+    GTEST_SKIP() << e.what();
+  }
+  ScheduleOptions chunked;
+  chunked.chunk = 3;
+  for (const ScheduleOptions& options : {ScheduleOptions(), chunked}) {
+    const Results crowd = run_cluster(engine, make_schedule(all, options));
+    for (const auto& [id, result] : alone) {
+      EXPECT_EQ(result.tokens, crowd.at(id).tokens);
+      EXPECT_EQ(logprob_rows(result), logprob_rows(crowd.at(id)));
+    }
   }
 }
 
