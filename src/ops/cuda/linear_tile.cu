@@ -250,7 +250,7 @@ __device__ void write_rotated_tile(const TileParams& p, float* exchange, int til
   }
 }
 
-// Where the tokens leave room, the next kernel's blocks fill their rings beside this one's.
+// Two where the tokens leave room: one multiplies while the other waits, and the next kernel's fill their rings as these end.
 template <int kTokens>
 constexpr int kBlocksPerSM = kTokens <= 32 ? 2 : 1;
 
@@ -333,7 +333,10 @@ void launch_tile(const Context& ctx, const LinearCall& call, TileParams& p, cons
   constexpr size_t kReserved = 1024;  // shared memory that each block costs beside its own
   const size_t room = (ctx.cuda->shared_memory() + kReserved) / kBlocksPerSM<kTokens> - kReserved - sizeof(SharedHead) - exchange;
   p.stages = std::min(kMaxStages, static_cast<int>(room / kStageBytes<kTokens>));
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(ctx.cuda->num_sms(), (p.total + 3) / 4));
+  // As many blocks as fit together; but the parts of a tile, hence the order of its sum, must not depend on the tokens under
+  // batch invariance.
+  const int64_t blocks = int64_t{ctx.cuda->batch_invariant() ? 1 : kBlocksPerSM<kTokens>} * ctx.cuda->num_sms();
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(blocks, (p.total + 3) / 4));
   const Scratch scratch(ctx);
   p.partial = scratch.floats(int64_t{2} * grid * (kTokens / 2) * kConsumers);
   p.arrivals = ctx.cuda->counters();
