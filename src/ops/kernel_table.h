@@ -42,7 +42,8 @@ struct KernelTable {
                           const ops::AttentionParams& params, const Tensor& out);
   void (*take_pending)(const Context&, const Tensor& ids, const Tensor& tokens);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
-  void (*argmax)(const Context&, const Tensor& x, const Tensor& values, const Tensor& indices);
+  void (*argmax)(const Context&, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first);
+  void (*best_of_parts)(const Context&, const Tensor& parts, const Tensor& values, const Tensor& indices);
   // GPU only: hosts draw from logits themselves.
   void (*draw_tokens)(const Context&, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices) = nullptr;
   // GPU only: products with what stands before them (a norm) or after them (an addition; rotation and cache writes, false:

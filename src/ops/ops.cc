@@ -129,14 +129,25 @@ PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces,
   return table.pack_weight_fp8(ctx, pieces, scales);
 }
 
-void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices) {
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first) {
   CHECK_EQ(x.rank(), 2);
   CHECK_GE(x.size(1), 1);
   CHECK(x.dtype() == DType::kF32 && values.dtype() == DType::kF32);
   CHECK_EQ(values.rank(), 1);
   CHECK_EQ(values.size(0), x.size(0));
   check_indices(indices, x.size(0));
-  kernel_table(ctx).argmax(ctx, x, values, indices);
+  kernel_table(ctx).argmax(ctx, x, values, indices, first);
+}
+
+void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices) {
+  CHECK_EQ(parts.rank(), 3);
+  CHECK_GE(parts.size(0), 1);
+  CHECK_EQ(parts.size(1), 2);
+  CHECK(parts.dtype() == DType::kI32 && parts.is_contiguous() && values.dtype() == DType::kF32);
+  CHECK_EQ(values.rank(), 1);
+  CHECK_EQ(values.size(0), parts.size(2));
+  check_indices(indices, parts.size(2));
+  kernel_table(ctx).best_of_parts(ctx, parts, values, indices);
 }
 
 void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices) {

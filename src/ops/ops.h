@@ -96,9 +96,13 @@ inline int64_t activation_code_bytes(int64_t k) { return k / 32 * 36; }
 void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes);
 void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x);
 
-// The largest element of each row and where it is, the first of equals; NaN is less than everything.
+// The largest element of each row and where it is, counted from `first`, the first of equals; NaN is less than everything.
 // x F32 [n, columns], values F32 [n], indices I32 [n]
-void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first = 0);
+
+// The best of several such answers, of ranks that each saw a part of the columns.
+// parts I32 [num_parts, 2, n]: of each part its indices, then the bits of its values; values F32 [n], indices I32 [n]
+void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices);
 
 // How a row's token is drawn: of weights exp((x - largest x) * inverse_temperature), those below min_weight lose theirs, then
 // those outside the shortest list of the heaviest that has top_p of the sum (of equal ones at its end all stay); the token is

@@ -28,7 +28,8 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
                      const ops::AttentionParams& params, const Tensor& out);
 void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes);
 void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x);
-void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first);
+void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices);
 void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 

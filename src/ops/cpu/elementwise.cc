@@ -145,19 +145,41 @@ void rope_write_kv(const Context& ctx, const Tensor& q, const Tensor& k, const T
   write_kv(ctx, k, v, meta, cache);
 }
 
-void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices) {
+namespace {
+
+// NaN is less than everything.
+bool larger(float a, float b) { return a > b || (std::isnan(b) && !std::isnan(a)); }
+
+}  // namespace
+
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first) {
   const int64_t columns = x.size(1);
   split_evenly(ctx, threads_for(ctx, x.numel()), x.size(0), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* row = x.row<float>(r);
       int64_t best = 0;
       for (int64_t i = 1; i < columns; ++i) {
-        if (row[i] > row[best] || (std::isnan(row[best]) && !std::isnan(row[i]))) best = i;
+        if (larger(row[i], row[best])) best = i;
       }
       values.data_as<float>()[r] = row[best];
-      indices.data_as<int32_t>()[r] = static_cast<int32_t>(best);
+      indices.data_as<int32_t>()[r] = static_cast<int32_t>(first + best);
     }
   });
+}
+
+void best_of_parts(const Context&, const Tensor& parts, const Tensor& values, const Tensor& indices) {
+  const int64_t n = parts.size(2);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t part = 0; part < parts.size(0); ++part) {
+      const int32_t index = parts.row<int32_t>(part)[i];
+      const float value = parts.row<float>(part)[n + i];
+      float& best = values.data_as<float>()[i];
+      int32_t& where = indices.data_as<int32_t>()[i];
+      if (part > 0 && !larger(value, best) && (larger(best, value) || index > where)) continue;
+      best = value;
+      where = index;
+    }
+  }
 }
 
 void take_pending(const Context&, const Tensor& ids, const Tensor& tokens) {

@@ -38,6 +38,7 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .take_pending = take_pending,
           .gather_rows = gather_rows,
           .argmax = argmax,
+          .best_of_parts = best_of_parts,
           .encode_activations = encode_activations,
           .decode_activations = decode_activations};
 }

@@ -34,6 +34,7 @@ constexpr KernelTable kCudaTable{
     .take_pending = cuda::take_pending,
     .gather_rows = cuda::gather_rows,
     .argmax = cuda::argmax,
+    .best_of_parts = cuda::best_of_parts,
     .draw_tokens = cuda::draw_tokens,
     .linear_of_norm = cuda::linear,
     .gate_up_silu_of_norm = cuda::gate_up_silu,

@@ -35,7 +35,8 @@ void paged_attention(const Context& ctx, const Tensor& q, const KVLayer& cache, 
 void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices);
 
 // reduce.cu
-void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices);
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first);
+void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices);
 // Rows as E4M3 with a scale each, their largest element over 448; normed first unless norm_weight is undefined.
 // x [rows, k] BF16 or F16, out [rows, k], scales F32 [rows]
 void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& norm_weight, double eps, const Tensor& out, const Tensor& scales);

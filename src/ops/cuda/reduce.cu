@@ -28,7 +28,8 @@ __device__ __forceinline__ uint64_t warp_largest(uint64_t key) {
 
 // gridDim.x blocks share a row; the one that arrives last joins their keys in `parts` [rows, gridDim.x].
 __global__ void __launch_bounds__(kThreads)
-    argmax_kernel(const float* x, int64_t stride, int columns, uint64_t* parts, unsigned* arrivals, float* values, int32_t* indices) {
+    argmax_kernel(const float* x, int64_t stride, int columns, int first, uint64_t* parts, unsigned* arrivals, float* values,
+                  int32_t* indices) {
   __shared__ uint64_t best[kThreads / 32];
   __shared__ bool last;
   let_next_start();
@@ -57,8 +58,29 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (threadIdx.x != 0) return;
   const auto index = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(mine));
-  indices[blockIdx.y] = index;
+  indices[blockIdx.y] = first + index;
   values[blockIdx.y] = row[index];
+}
+
+// A thread for each column of parts [num_parts, 2, n].
+__global__ void best_of_parts_kernel(const int32_t* parts, int num_parts, int n, float* values, int32_t* indices) {
+  let_next_start();
+  wait_for_previous();
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= n) return;
+  uint64_t best = 0;
+  float value = 0;
+  int32_t index = 0;
+  for (int part = 0; part < num_parts; ++part) {
+    const int32_t* own = parts + static_cast<int64_t>(part) * 2 * n;
+    const uint64_t key = key_of(__int_as_float(own[n + i]), own[i]);
+    if (part > 0 && key <= best) continue;
+    best = key;
+    value = __int_as_float(own[n + i]);
+    index = own[i];
+  }
+  values[i] = value;
+  indices[i] = index;
 }
 
 // Elements [i, i + kVec) of a row, times the norm's weight where there is one.
@@ -145,7 +167,7 @@ void dequantize_rows(const Context& ctx, const Tensor& w, const float* scales, b
   });
 }
 
-void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices) {
+void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first) {
   const int64_t rows = x.size(0), columns = x.size(1);
   if (rows == 0) return;
   constexpr int64_t kMaxParts = 32;  // a warp joins them
@@ -154,8 +176,15 @@ void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Ten
   const Scratch scratch(ctx);
   const Tensor keys = scratch.tensor({rows * parts}, DType::kI64);
   launch(ctx, argmax_kernel, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(rows)), dim3(kThreads), 0, x.data_as<float>(),
-         x.stride(0), static_cast<int>(columns), keys.data_as<uint64_t>(), ctx.cuda->counters(), values.data_as<float>(),
-         indices.data_as<int32_t>());
+         x.stride(0), static_cast<int>(columns), static_cast<int>(first), keys.data_as<uint64_t>(), ctx.cuda->counters(),
+         values.data_as<float>(), indices.data_as<int32_t>());
+}
+
+void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices) {
+  const int n = static_cast<int>(parts.size(2));
+  if (n == 0) return;
+  launch(ctx, best_of_parts_kernel, dim3(static_cast<unsigned>((n + 127) / 128)), dim3(128), 0, parts.data_as<int32_t>(),
+         static_cast<int>(parts.size(0)), n, values.data_as<float>(), indices.data_as<int32_t>());
 }
 
 void quantize_rows(const Context& ctx, const Tensor& x, const Tensor& norm_weight, double eps, const Tensor& out, const Tensor& scales) {

@@ -118,6 +118,40 @@ TEST_P(ElementwiseConformance, Argmax) {
   }
 }
 
+// A vocabulary cut in three, each part searched on its own, as by the ranks of a tensor-parallel group.
+TEST_P(ElementwiseConformance, BestOfParts) {
+  const int64_t rows = 300, columns = 3000, first[] = {0, 1024, 2048, columns};
+  Values x = normals({rows, columns}, DType::kF32);
+  for (int64_t r = 1; r < rows; ++r) {  // ties within and between parts: the first of equals
+    for (int i = 0; i < 3; ++i) x.values[static_cast<size_t>(r * columns + uniform(0, columns - 1))] = 9.0;
+  }
+  for (int64_t c = 0; c < columns; ++c) x.values[static_cast<size_t>(c)] = NAN;
+  x.values[1500] = -3.0;
+  for (double& v : x.values) v = rounded(v, DType::kF32);
+  const Values there = on_device(x);
+  const Tensor parts = poisoned({3, 2, rows}, DType::kI32);
+  for (int part = 0; part < 3; ++part) {
+    const Tensor own = parts.slice(0, part, 1).reshape({2, rows});
+    const Tensor own_values = Tensor::view(own.row<float>(1), {rows}, DType::kF32, own.device());
+    ops::argmax(ctx_, there.tensor.slice(1, first[part], first[part + 1] - first[part]), own_values,
+                own.slice(0, 0, 1).reshape({rows}), first[part]);
+  }
+  const Tensor values = poisoned({rows}, DType::kF32), indices = poisoned({rows}, DType::kI32);
+  ops::best_of_parts(ctx_, parts, values, indices);
+  std::vector<double> best, where;
+  for (int64_t r = 0; r < rows; ++r) {
+    const double* row = x.values.data() + r * columns;
+    int64_t at = 0;
+    for (int64_t i = 1; i < columns; ++i) {
+      if (row[i] > row[at] || (std::isnan(row[at]) && !std::isnan(row[i]))) at = i;
+    }
+    best.push_back(row[at]);
+    where.push_back(static_cast<double>(at));
+  }
+  EXPECT_EQ(read(values), best);
+  EXPECT_EQ(read(indices), where);
+}
+
 TEST_P(ElementwiseConformance, Rope) {
   struct Shape {
     int64_t heads, head_dim, pairs;
