@@ -31,6 +31,19 @@ struct CommStats {
   double seconds = 0.0;  // inside calls, waiting for others included
 };
 
+// Of a step's tokens: residual += the sum over ranks of delta, out = rms_norm(residual). In a GPU's memory, all
+// [rows, columns] of `dtype` and contiguous but for the norm's weight, F32 [columns]. delta is used up.
+struct SumAddNorm {
+  void* delta;
+  void* residual;
+  const float* weight;
+  float eps;
+  void* out;
+  int64_t rows;
+  int64_t columns;
+  DType dtype;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -43,6 +56,8 @@ class Communicator {
   // In place: data[i] = sum over ranks, in rank order. `count` elements of F32, F16, BF16, I32 or
   // I64; half types are added in float32 and rounded once.
   virtual void all_reduce(void* data, int64_t count, DType dtype) = 0;
+  // All three in one kernel. False: there is none for this case, and nothing was done. The same on all ranks.
+  virtual bool all_reduce_add_norm(const SumAddNorm& what) = 0;
   // recv holds size() * bytes, in rank order. `send` may be recv + rank * bytes.
   virtual void all_gather(const void* send, void* recv, size_t bytes) = 0;
   // recv gets this rank's `count` elements of the sum of all ranks' size() * count elements.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "comm/comm_factory.h"
 #include "comm/communicator.h"
@@ -17,6 +18,7 @@ struct DeviceCommOptions {
   void* stream = nullptr;  // cudaStream_t on which every call is queued; outlives the communicator
   enum class Path { kAuto, kCudaIpc, kNccl };
   Path path = Path::kAuto;         // kNccl: --disable-custom-all-reduce; kCudaIpc: benchmarks and tests
+  std::string why_nccl;            // who asked for kNccl, for the log
   bool measure_algorithms = true;  // once at start, when there is a choice
 };
 

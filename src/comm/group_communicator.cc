@@ -92,6 +92,14 @@ void GroupCommunicator::all_reduce(void* data, int64_t count, DType dtype) {
       [&](const Call& call) { transport_->all_reduce(call, data, count, dtype); });
 }
 
+bool GroupCommunicator::all_reduce_add_norm(const SumAddNorm& what) {
+  FusedSums* fused = transport_->fused_sums();
+  if (fused == nullptr || !fused->takes(what)) return false;
+  run({Kind::kAllReduce, what.dtype, what.rows * what.columns, -1},
+      [&](const Call& call) { fused->all_reduce_add_norm(call, what); });
+  return true;
+}
+
 void GroupCommunicator::all_gather(const void* send, void* recv, size_t bytes) {
   run({Kind::kAllGather, DType::kU8, static_cast<int64_t>(bytes), -1},
       [&](const Call& call) { transport_->all_gather(call, send, recv, bytes); });

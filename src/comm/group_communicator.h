@@ -31,6 +31,7 @@ class GroupCommunicator final : public Communicator {
   std::string_view transport() const override { return transport_->name(); }
 
   void all_reduce(void* data, int64_t count, DType dtype) override;
+  bool all_reduce_add_norm(const SumAddNorm& what) override;
   void all_gather(const void* send, void* recv, size_t bytes) override;
   void reduce_scatter(const void* send, void* recv, int64_t count, DType dtype) override;
   void broadcast(void* data, size_t bytes, int root) override;

@@ -19,9 +19,13 @@ ParallelGroups make_device_groups(const CommOptions& world, const std::vector<in
   all.group_name += "/gpus";
   all.measure_algorithms = false;
   const auto everybody = make_communicator(all, store);
+  DeviceCommOptions options = device;
+  if (options.path == DeviceCommOptions::Path::kAuto && nccl::p2p_is_off()) {
+    options.path = DeviceCommOptions::Path::kNccl;
+    options.why_nccl = "NCCL_P2P_DISABLE=1";
+  }
   nccl::prepare(*everybody, all);  // for all groups at once: the first may lie inside a node
   nccl::warn_of_sockets(all);
-  DeviceCommOptions options = device;
   ParallelGroups groups;
   options.group = subgroup_options(world, "tp", tp_ranks);
   groups.tp = make_device_communicator(options, store);

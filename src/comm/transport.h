@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "comm/communicator.h"
 #include "tensor/dtype.h"
 
 namespace tutti {
@@ -41,11 +42,20 @@ struct CommGroup {
   const std::string& label(int r) const { return labels[static_cast<size_t>(r)]; }
 };
 
+// Sums that go on to what follows them; some transports of GPUs have it.
+class FusedSums {
+ public:
+  virtual ~FusedSums() = default;
+  virtual bool takes(const SumAddNorm& what) const = 0;
+  virtual void all_reduce_add_norm(const Call& call, const SumAddNorm& what) = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
 
   virtual std::string_view name() const = 0;
+  virtual FusedSums* fused_sums() { return nullptr; }
 
   // The meaning of each is that of the same function of Communicator.
   virtual void all_reduce(const Call& call, void* data, int64_t count, DType dtype) = 0;

@@ -22,6 +22,16 @@ void Residual::complete() {
   partial_ = false;
 }
 
+// Sum, addition and norm in one kernel, where the communicator has one.
+bool Residual::complete_with(const RMSNorm& norm) {
+  if (!partial_ || hidden_.device().is_cpu()) return false;
+  const SumAddNorm what{output_.data(),         hidden_.data(),   norm.weight().data_as<float>(), static_cast<float>(norm.eps()),
+                        normed_.data(),         hidden_.size(0),  hidden_.size(1),                hidden_.dtype()};
+  if (!tp_.all_reduce_add_norm(what)) return false;
+  partial_ = owed_ = false;
+  return true;
+}
+
 void Residual::add(const BlockOutput& block) {
   CHECK(!owed_);
   if (block.projection.add_in_place(ctx_, block.input, hidden_)) return;
@@ -36,6 +46,7 @@ ops::Input Residual::norm(const RMSNorm& norm) {
 }
 
 const Tensor& Residual::normed(const RMSNorm& norm) {
+  if (owed_ && complete_with(norm)) return normed_;
   if (owed_) {
     complete();
     ops::add_rms_norm(ctx_, hidden_, output_, norm.weight(), norm.eps(), normed_);

@@ -28,6 +28,7 @@ class Residual {
 
  private:
   void complete();
+  bool complete_with(const RMSNorm& norm);
 
   const Context& ctx_;
   Communicator& tp_;

@@ -12,6 +12,15 @@ namespace {
 
 constexpr int kSmallThreads = 256;
 
+__device__ void push_unit(const IpcGroup& g, size_t i, uint4 own, uint32_t epoch) {
+  for (int r = 0; r < g.size; ++r) {
+    if (r == g.rank) continue;
+    uint4* to = low_latency_slot(g, r, g.rank, epoch) + 2 * i;
+    store_volatile(to, {own.x, epoch, own.y, epoch});
+    store_volatile(to + 1, {own.z, epoch, own.w, epoch});
+  }
+}
+
 // The unit that `from` has sent; false: given up.
 __device__ bool receive_unit(const IpcGroup& g, int from, size_t i, uint32_t epoch, uint4& unit) {
   const uint4* slot = low_latency_slot(g, g.rank, from, epoch) + 2 * i;
@@ -25,34 +34,86 @@ __device__ bool receive_unit(const IpcGroup& g, int from, size_t i, uint32_t epo
   }
 }
 
+// The sum of the unit over all ranks, in their order; false: given up.
+template <typename T>
+__device__ bool sum_unit(const IpcGroup& g, size_t i, uint4 own, uint32_t epoch, Lanes<T>& sum) {
+  for (int r = 0; r < g.size; ++r) {
+    uint4 part = own;
+    if (r != g.rank && !receive_unit(g, r, i, epoch, part)) return false;
+    if (r == 0) sum.set(part);
+    else sum.add(part);
+  }
+  return true;
+}
+
 // Flags travel inside the data: {4 bytes, epoch, 4 bytes, epoch}. No fence, no second trip, twice the bytes.
 template <typename T>
 __global__ void __launch_bounds__(kSmallThreads)
     low_latency_kernel(const __grid_constant__ IpcGroup g, std::byte* data, size_t bytes) {
+  begin(g);
   const uint32_t epoch = read_epoch(g);
   const size_t units = (bytes + 15) / 16;
   const size_t first = blockIdx.x * kSmallThreads + threadIdx.x;
   const size_t step = gridDim.x * kSmallThreads;
   for (size_t i = first; i < units; i += step) {
-    const uint4 own = load_unit(data, i, bytes);
-    for (int r = 0; r < g.size; ++r) {
-      if (r == g.rank) continue;
-      uint4* to = low_latency_slot(g, r, g.rank, epoch) + 2 * i;
-      store_volatile(to, {own.x, epoch, own.y, epoch});
-      store_volatile(to + 1, {own.z, epoch, own.w, epoch});
-    }
+    push_unit(g, i, load_unit(data, i, bytes), epoch);
   }
   leave_epoch(g, epoch);
   for (size_t i = first; i < units; i += step) {
-    const uint4 own = load_unit(data, i, bytes);
     Lanes<T> sum;
-    for (int r = 0; r < g.size; ++r) {
-      uint4 part = own;
-      if (r != g.rank && !receive_unit(g, r, i, epoch, part)) return;
-      if (r == 0) sum.set(part);
-      else sum.add(part);
-    }
+    if (!sum_unit(g, i, load_unit(data, i, bytes), epoch, sum)) return;
     store_unit(data, i, bytes, sum.get());
+  }
+}
+
+__device__ float block_sum(float x, float* partial) {
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  if (lane == 0) partial[warp] = x;
+  __syncthreads();
+  x = lane < warps ? partial[lane] : 0.0f;
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+  return x;
+}
+
+constexpr int kMostUnits = 2;  // of a thread
+
+// A block a row. The sum is rounded before it is added, the stream before it is normed, as by one kernel after the other.
+template <typename T>
+__global__ void __launch_bounds__(1024)
+    sum_add_norm_kernel(const __grid_constant__ IpcGroup g, const uint4* delta, uint4* residual, const float* weight, float eps,
+                        uint4* out, int columns) {
+  __shared__ float partial[32];
+  begin(g);
+  const uint32_t epoch = read_epoch(g);
+  const int units = columns / Lanes<T>::kCount;
+  const size_t row = static_cast<size_t>(blockIdx.x) * units;
+  for (int i = threadIdx.x; i < units; i += blockDim.x) push_unit(g, row + i, delta[row + i], epoch);
+  leave_epoch(g, epoch);
+  Lanes<T> kept[kMostUnits];
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < kMostUnits; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    Lanes<T> sum;
+    if (i >= units || !sum_unit(g, row + i, delta[row + i], epoch, sum)) continue;
+    kept[k].set(residual[row + i]);
+    kept[k].add(sum.get());
+    const uint4 bits = kept[k].get();
+    residual[row + i] = bits;
+    kept[k].set(bits);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) squares += kept[k].v[j].x * kept[k].v[j].x + kept[k].v[j].y * kept[k].v[j].y;
+  }
+  const float factor = rsqrtf(block_sum(squares, partial) / columns + eps);
+#pragma unroll
+  for (int k = 0; k < kMostUnits; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    if (i >= units) continue;
+    const auto* w = reinterpret_cast<const float2*>(weight) + 4 * i;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) kept[k].v[j] = {kept[k].v[j].x * factor * w[j].x, kept[k].v[j].y * factor * w[j].y};
+    out[row + i] = kept[k].get();
   }
 }
 
@@ -90,6 +151,7 @@ __device__ size_t slot_bytes_of(int slots) { return kBulkBytes / slots / 256 * 2
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) one_shot_kernel(const __grid_constant__ IpcGroup g, std::byte* data, size_t bytes) {
+  begin(g);
   const uint32_t epoch = read_epoch(g);
   leave_epoch(g, epoch);
   const size_t slot = slot_bytes_of(g.size);
@@ -106,6 +168,7 @@ __global__ void __launch_bounds__(kThreads) one_shot_kernel(const __grid_constan
 // the parts, the second the sums.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) two_shot_kernel(const __grid_constant__ IpcGroup g, std::byte* data, size_t bytes) {
+  begin(g);
   const uint32_t epoch = read_epoch(g);
   leave_epoch(g, epoch);
   const size_t slot = slot_bytes_of(2 * g.size);
@@ -140,6 +203,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     reduce_scatter_kernel(const __grid_constant__ IpcGroup g, const std::byte* send, size_t send_stride, std::byte* recv,
                           size_t bytes) {
+  begin(g);
   const uint32_t epoch = read_epoch(g);
   leave_epoch(g, epoch);
   const size_t slot = slot_bytes_of(g.size);
@@ -166,6 +230,8 @@ void by_type(DType dtype, const Launch& launch) {
   }
 }
 
+std::byte* data_of(void* data) { return static_cast<std::byte*>(data); }
+
 }  // namespace
 
 size_t one_shot_limit(int size) { return kBulkBytes / static_cast<size_t>(size) / 256 * 256; }
@@ -175,38 +241,53 @@ void all_reduce_low_latency(const IpcGroup& group, void* data, size_t bytes, DTy
   CHECK_LE(bytes, kLowLatencyBytes);
   const int blocks = blocks_for(bytes, 16 * kSmallThreads);
   by_type(dtype, [&](auto type) {
-    low_latency_kernel<decltype(type)><<<blocks, kSmallThreads, 0, stream>>>(group, static_cast<std::byte*>(data), bytes);
+    launch("the low-latency all-reduce", group, low_latency_kernel<decltype(type)>, blocks, kSmallThreads, stream, data_of(data), bytes);
   });
-  check_launch("the low-latency all-reduce");
+}
+
+bool can_fuse(const SumAddNorm& what) {
+  const bool half = what.dtype == DType::kBF16 || what.dtype == DType::kF16;
+  const auto addresses = reinterpret_cast<uintptr_t>(what.delta) | reinterpret_cast<uintptr_t>(what.residual) |
+                         reinterpret_cast<uintptr_t>(what.out) | reinterpret_cast<uintptr_t>(what.weight);
+  return half && addresses % 16 == 0 && what.columns % 8 == 0 && what.columns / 8 <= 1024 * kMostUnits && what.rows <= kMaxBlocks;
+}
+
+void all_reduce_add_norm(const IpcGroup& group, const SumAddNorm& what, cudaStream_t stream) {
+  if (what.rows == 0) return;
+  const int units = static_cast<int>(what.columns / 8);
+  const int threads = std::min(1024, (units + 31) / 32 * 32);
+  const auto go = [&](auto type) {
+    launch("a sum with its norm", group, sum_add_norm_kernel<decltype(type)>, static_cast<int>(what.rows), threads, stream,
+           static_cast<const uint4*>(what.delta), static_cast<uint4*>(what.residual), what.weight, what.eps,
+           static_cast<uint4*>(what.out), static_cast<int>(what.columns));
+  };
+  if (what.dtype == DType::kBF16) go(__nv_bfloat16());
+  else go(__half());
 }
 
 void all_reduce_one_shot(const IpcGroup& group, void* data, size_t bytes, DType dtype, cudaStream_t stream) {
   CHECK_LE(bytes, one_shot_limit(group.size));
   by_type(dtype, [&](auto type) {
-    one_shot_kernel<decltype(type)>
-        <<<blocks_for(bytes, 16 * kThreads), kThreads, 0, stream>>>(group, static_cast<std::byte*>(data), bytes);
+    launch("the one-shot all-reduce", group, one_shot_kernel<decltype(type)>, blocks_for(bytes, 16 * kThreads), kThreads, stream,
+           data_of(data), bytes);
   });
-  check_launch("the one-shot all-reduce");
 }
 
 void all_reduce_two_shot(const IpcGroup& group, void* data, size_t bytes, DType dtype, cudaStream_t stream) {
   CHECK_LE(bytes, two_shot_limit());
   by_type(dtype, [&](auto type) {
-    two_shot_kernel<decltype(type)>
-        <<<blocks_for(bytes / static_cast<size_t>(group.size), 16 * kThreads), kThreads, 0, stream>>>(
-            group, static_cast<std::byte*>(data), bytes);
+    launch("the two-shot all-reduce", group, two_shot_kernel<decltype(type)>,
+           blocks_for(bytes / static_cast<size_t>(group.size), 16 * kThreads), kThreads, stream, data_of(data), bytes);
   });
-  check_launch("the two-shot all-reduce");
 }
 
 void reduce_scatter(const IpcGroup& group, const void* send, size_t send_stride, void* recv, size_t bytes, DType dtype,
                     cudaStream_t stream) {
   CHECK_LE(bytes, one_shot_limit(group.size));
   by_type(dtype, [&](auto type) {
-    reduce_scatter_kernel<decltype(type)><<<blocks_for(bytes, 16 * kThreads), kThreads, 0, stream>>>(
-        group, static_cast<const std::byte*>(send), send_stride, static_cast<std::byte*>(recv), bytes);
+    launch("the reduce-scatter", group, reduce_scatter_kernel<decltype(type)>, blocks_for(bytes, 16 * kThreads), kThreads, stream,
+           static_cast<const std::byte*>(send), send_stride, data_of(recv), bytes);
   });
-  check_launch("the reduce-scatter");
 }
 
 }  // namespace tutti::cuda_ipc

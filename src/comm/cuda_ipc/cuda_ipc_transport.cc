@@ -89,16 +89,30 @@ void CudaIpcTransport::measure(Deadline deadline) {
   });
 }
 
+void CudaIpcTransport::set_patience(const Call& call) {
+  peers_.status().timeout_ns = static_cast<uint64_t>(std::max<int64_t>(1, (call.deadline.instant() - call.start).count()));
+}
+
 void CudaIpcTransport::begin(const Call& call) {
   check();
   number_ = call.number;
-  peers_.status().timeout_ns = static_cast<uint64_t>(std::max<int64_t>(1, (call.deadline.instant() - call.start).count()));
+  set_patience(call);
 }
 
 void CudaIpcTransport::all_reduce(const Call& call, void* data, int64_t count, DType dtype) {
   begin(call);
   const size_t bytes = dtype_bytes(dtype, count);
   sum(call, sums_.choose(bytes), data, bytes, dtype);
+}
+
+bool CudaIpcTransport::takes(const SumAddNorm& what) const {
+  const size_t bytes = dtype_bytes(what.dtype, what.rows * what.columns);
+  return bytes <= kLowLatencyBytes && sums_.choose(bytes) == SumWay::kLowLatency && peers_.ranks_on_this_gpu() == 1 && can_fuse(what);
+}
+
+void CudaIpcTransport::all_reduce_add_norm(const Call& call, const SumAddNorm& what) {
+  begin(call);
+  cuda_ipc::all_reduce_add_norm(peers_.kernel_group(), what, stream_.stream());
 }
 
 void CudaIpcTransport::sum(const Call& call, SumWay way, void* data, size_t bytes, DType dtype) {
@@ -185,6 +199,7 @@ void CudaIpcTransport::finish(const Call& call) { wait_for_stream(*this, stream_
 
 void CudaIpcTransport::watch(const Call& call) {
   check();
+  set_patience(call);  // of calls in graphs, too
   if (nccl_ != nullptr) nccl_->watch(call);
 }
 

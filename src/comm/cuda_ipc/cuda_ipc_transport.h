@@ -19,7 +19,7 @@
 
 namespace tutti::cuda_ipc {
 
-class CudaIpcTransport final : public DeviceTransport {
+class CudaIpcTransport final : public DeviceTransport, public FusedSums {
  public:
   // All ranks together. `nccl` may be nothing. Throws Unavailable when a pair of GPUs does not reach each other or the sums
   // of the self-test are wrong. `stream` and `control` are kept by reference and outlive the transport.
@@ -36,7 +36,11 @@ class CudaIpcTransport final : public DeviceTransport {
   int ranks_on_this_gpu() const { return peers_.ranks_on_this_gpu(); }
 
   std::string_view name() const override { return nccl_ == nullptr ? "cuda_ipc" : "cuda_ipc+nccl"; }
+  FusedSums* fused_sums() override { return this; }
   void all_reduce(const Call& call, void* data, int64_t count, DType dtype) override;
+  // Where a sum of this size has its flags inside the data.
+  bool takes(const SumAddNorm& what) const override;
+  void all_reduce_add_norm(const Call& call, const SumAddNorm& what) override;
   void all_gather(const Call& call, const void* send, void* recv, size_t bytes) override;
   void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) override;
   void broadcast(const Call& call, void* data, size_t bytes, int root) override;
@@ -52,6 +56,7 @@ class CudaIpcTransport final : public DeviceTransport {
 
  private:
   void begin(const Call& call);
+  void set_patience(const Call& call);
   void sum(const Call& call, SumWay way, void* data, size_t bytes, DType dtype);
   void sum_here(SumWay way, void* data, size_t bytes, DType dtype);
   void exchange_pieces(const void* send, size_t send_stride, void* recv, size_t recv_stride, size_t bytes, int only_from);

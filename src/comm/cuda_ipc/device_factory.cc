@@ -52,6 +52,8 @@ class LoneGpu final : public Transport {
   CudaStream& stream_;
 };
 
+constexpr const char* kNcclCosts = "small all-reduces take 2 to 3 times as long";
+
 // What the transports of a group stand on.
 struct Base {
   Base(Device device, void* handle) : stream(device, handle) {}
@@ -73,8 +75,7 @@ std::unique_ptr<CudaIpcTransport> try_cuda_ipc(const CommGroup& group, Base& bas
       throw DeviceError(fmt::format("group {}: the GPUs cannot use each other's memory: {}. Several ranks on one GPU need the MPS "
                                     "daemon (nvidia-cuda-mps-control -d)", group.name, reason.what()));
     }
-    note(group, fmt::format("the GPUs cannot use each other's memory, all goes through NCCL (small all-reduces take 2 to 3 "
-                            "times as long): {}", reason.what()));
+    note(group, fmt::format("the GPUs cannot use each other's memory, all goes through NCCL ({}): {}", kNcclCosts, reason.what()));
     return nullptr;
   }
 }
@@ -118,6 +119,7 @@ std::unique_ptr<Transport> choose_way(const DeviceCommOptions& options, const Co
   std::unique_ptr<CudaIpcTransport> ipc;
   if (one_node && options.path != Path::kNccl)
     ipc = try_cuda_ipc(group, base, setup, shared || options.path == Path::kCudaIpc);
+  if (one_node && !options.why_nccl.empty()) note(group, fmt::format("{}: all goes through NCCL ({})", options.why_nccl, kNcclCosts));
   const std::string no_nccl = why_no_nccl(*base.control, group);
   if (ipc == nullptr) {
     if (!no_nccl.empty()) throw ConfigError(no_nccl);

@@ -7,6 +7,7 @@ namespace tutti::cuda_ipc {
 namespace {
 
 __global__ void __launch_bounds__(kThreads) exchange_kernel(const __grid_constant__ IpcGroup g, Exchange what) {
+  begin(g);
   const uint32_t epoch = read_epoch(g);
   leave_epoch(g, epoch);
   const size_t slot = kBulkBytes / g.size / 256 * 256;
@@ -40,6 +41,7 @@ __device__ bool wait_until(const IpcGroup& g, const uint32_t* flag, int peer, ui
 // A block is a channel. Its letters are numbered from 1; the reader notes the last that it is done with.
 __global__ void __launch_bounds__(kThreads)
     send_kernel(const __grid_constant__ IpcGroup g, const std::byte* data, size_t bytes, int to) {
+  begin(g);
   const int channel = static_cast<int>(blockIdx.x);
   const Part part = part_of(bytes, channel, kChannels);
   uint32_t letter = g.state->sent[to][channel];
@@ -62,6 +64,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     recv_kernel(const __grid_constant__ IpcGroup g, std::byte* data, size_t bytes, int from) {
+  begin(g);
   const int channel = static_cast<int>(blockIdx.x);
   const Part part = part_of(bytes, channel, kChannels);
   uint32_t letter = g.state->received[from][channel];
@@ -81,6 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void probe_kernel(const __grid_constant__ IpcGroup g, int to, uint32_t value) {
+  begin(g);
   store_release(&flags_of(g, to).probe[g.rank], value);
 }
 
@@ -88,23 +92,19 @@ __global__ void probe_kernel(const __grid_constant__ IpcGroup g, int to, uint32_
 
 void exchange(const IpcGroup& group, const Exchange& what, cudaStream_t stream) {
   CHECK_LE(what.bytes, one_shot_limit(group.size));
-  exchange_kernel<<<blocks_for(what.bytes, 16 * kThreads), kThreads, 0, stream>>>(group, what);
-  check_launch("an exchange");
+  launch("an exchange", group, exchange_kernel, blocks_for(what.bytes, 16 * kThreads), kThreads, stream, what);
 }
 
 void send(const IpcGroup& group, const void* data, size_t bytes, int to, cudaStream_t stream) {
-  send_kernel<<<kChannels, kThreads, 0, stream>>>(group, static_cast<const std::byte*>(data), bytes, to);
-  check_launch("a send");
+  launch("a send", group, send_kernel, kChannels, kThreads, stream, static_cast<const std::byte*>(data), bytes, to);
 }
 
 void recv(const IpcGroup& group, void* data, size_t bytes, int from, cudaStream_t stream) {
-  recv_kernel<<<kChannels, kThreads, 0, stream>>>(group, static_cast<std::byte*>(data), bytes, from);
-  check_launch("a recv");
+  launch("a recv", group, recv_kernel, kChannels, kThreads, stream, static_cast<std::byte*>(data), bytes, from);
 }
 
 void probe(const IpcGroup& group, int to, uint32_t value, cudaStream_t stream) {
-  probe_kernel<<<1, 1, 0, stream>>>(group, to, value);
-  check_launch("the test of a pair");
+  launch("the test of a pair", group, probe_kernel, 1, 1, stream, to, value);
 }
 
 }  // namespace tutti::cuda_ipc

@@ -53,6 +53,15 @@ __device__ inline uint64_t now_ns() {
   return t;
 }
 
+// First thing in a kernel: what was launched before is complete on return.
+__device__ inline void begin(const IpcGroup& g) {
+#if __CUDA_ARCH__ >= 900
+  if (!g.lets_next_start) return;
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Counts the polls of one wait and now and then looks whether it must end.
 class Patience {
  public:
@@ -139,6 +148,7 @@ struct Lanes {
 
 template <typename Half, typename Half2>
 struct HalfLanes {
+  static constexpr int kCount = 8;
   float2 v[4];
   __device__ void set(uint4 bits) {
     const auto* pairs = reinterpret_cast<const Half2*>(&bits);

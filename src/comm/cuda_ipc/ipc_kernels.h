@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "comm/communicator.h"
 #include "comm/cuda_ipc/ipc_layout.h"
 #include "tensor/dtype.h"
 
@@ -19,6 +20,10 @@ void all_reduce_low_latency(const IpcGroup& group, void* data, size_t bytes, DTy
 void all_reduce_one_shot(const IpcGroup& group, void* data, size_t bytes, DType dtype, cudaStream_t stream);
 // Every rank sums a slice and passes it on. At most two_shot_limit().
 void all_reduce_two_shot(const IpcGroup& group, void* data, size_t bytes, DType dtype, cudaStream_t stream);
+
+// The low-latency sum, the addition and the norm; a block takes a row.
+bool can_fuse(const SumAddNorm& what);
+void all_reduce_add_norm(const IpcGroup& group, const SumAddNorm& what, cudaStream_t stream);
 
 size_t one_shot_limit(int size);
 size_t two_shot_limit();

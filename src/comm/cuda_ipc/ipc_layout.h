@@ -62,6 +62,9 @@ struct IpcGroup {
   IpcStatus* status;
   int rank;
   int size;
+  // The next kernel may be brought onto the GPU while this one waits (programmatic dependent launch): not where ranks share
+  // it, as what is brought early could take the room that another rank's kernel needs to be heard.
+  bool lets_next_start;
 };
 
 }  // namespace tutti::cuda_ipc

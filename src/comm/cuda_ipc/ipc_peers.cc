@@ -128,6 +128,8 @@ std::string IpcPeers::open(const CommGroup& group, const std::vector<Card>& card
   kernel_group_.rank = group.rank;
   kernel_group_.size = group.size;
   ranks_on_this_gpu_ = 0;
+  int capability = 0;
+  if (cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device_.index) != cudaSuccess) capability = 0;
   for (int r = 0; r < group.size; ++r) {
     const Card& card = cards[static_cast<size_t>(r)];
     const bool same_gpu = std::memcmp(&card.gpu, &own.gpu, sizeof own.gpu) == 0;
@@ -152,6 +154,7 @@ std::string IpcPeers::open(const CommGroup& group, const std::vector<Card>& card
     mapped_.push_back(mapped);
     region = static_cast<std::byte*>(mapped);
   }
+  kernel_group_.lets_next_start = ranks_on_this_gpu_ == 1 && capability >= 9;
   return "";
 }
 

@@ -19,8 +19,20 @@ inline int blocks_for(size_t bytes, size_t bytes_per_block) {
   return static_cast<int>(std::clamp<size_t>(blocks, 1, kMaxBlocks));
 }
 
-inline void check_launch(const char* what) {
-  const cudaError_t status = cudaGetLastError();
+// Every kernel calls begin() of ipc_device.cuh first.
+template <typename... Params, typename... Args>
+void launch(const char* what, const IpcGroup& group, void (*kernel)(const IpcGroup, Params...), int blocks, int threads,
+            cudaStream_t stream, Args... args) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = group.lets_next_start ? 1 : 0;
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, group, static_cast<Params>(args)...);
   if (status != cudaSuccess) throw DeviceError(std::string("cannot start ") + what + ": " + cudaGetErrorString(status));
 }
 

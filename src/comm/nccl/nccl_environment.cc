@@ -94,6 +94,11 @@ void prepare(Communicator& control, const CommOptions& group) {
   if (!set.empty()) log::fact("nccl", "set for this start: {}", set);
 }
 
+bool p2p_is_off() {
+  const char* value = std::getenv("NCCL_P2P_DISABLE");
+  return value != nullptr && std::string(value) != "0" && *value != '\0';
+}
+
 void warn_of_sockets(const CommOptions& world) {
   const bool one_node = std::set<std::string>(world.nodes.begin(), world.nodes.end()).size() <= 1;
   std::error_code none;

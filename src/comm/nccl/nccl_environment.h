@@ -30,6 +30,9 @@ std::vector<RankPlace> gather_places(Communicator& control, const std::string& n
 // All of the above for this process, with a line of the log. Before the first group: NCCL reads its environment once. All
 // ranks of `control` together.
 void prepare(Communicator& control, const CommOptions& group);
+// The user has: NCCL_P2P_DISABLE=1, as on machines where GPUs cannot reach each other's memory but believe they can. To be
+// asked before prepare(), which may set it for NCCL alone.
+bool p2p_is_off();
 // One loud line where the nodes have nothing better than TCP sockets between them.
 void warn_of_sockets(const CommOptions& world);
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "collectives.h"
 #include "base/error.h"
@@ -117,6 +119,81 @@ TEST_P(Gpu, CapturedCallsAreReplayed) {
       if (std::abs(value - expected) > expected / 64) wrong = std::to_string(value);
     }
     if (!wrong.empty()) throw std::runtime_error("a sum is " + wrong + ", expected " + std::to_string(expected));
+    return std::string("right");
+  }));
+}
+
+float widened(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+// To BF16, ties to even.
+uint16_t narrowed(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// In [-2, 2), different for every rank.
+uint16_t number_of(int rank, int64_t i) { return narrowed(static_cast<float>((i * 7919 + rank * 104729) % 4001 - 2000) * 1e-3f); }
+
+// What is wrong with the sum, the addition or the norm of a case; "" is right.
+std::string check_fused(Communicator& gpu, DeviceBench& bench, int64_t rows, int64_t columns) {
+  const auto count = static_cast<size_t>(rows * columns), bytes = 2 * count;
+  std::vector<uint16_t> delta(count), residual(count), out(count, 0x7fc0);
+  std::vector<float> weight(static_cast<size_t>(columns));
+  for (size_t i = 0; i < count; ++i) {
+    delta[i] = number_of(gpu.rank(), static_cast<int64_t>(i));
+    residual[i] = number_of(77, static_cast<int64_t>(i));
+  }
+  for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.5f + static_cast<float>(i % 13) / 13;
+  const auto memory = bench.random(3 * bytes + weight.size() * 4 + 64);
+  std::byte* at = memory->data();
+  std::byte *on_delta = at, *on_residual = at + bytes, *on_out = at + 2 * bytes, *on_weight = at + 3 * bytes;
+  const auto put = [&](std::byte* to, const auto& from) { cuda::copy_async(to, from.data(), from.size() * sizeof(from[0]), bench.stream()); };
+  put(on_delta, delta);
+  put(on_residual, residual);
+  put(on_out, out);
+  put(on_weight, weight);
+  if (!gpu.all_reduce_add_norm({on_delta, on_residual, reinterpret_cast<const float*>(on_weight), 1e-5f, on_out, rows, columns, DType::kBF16}))
+    return bytes <= 65536 ? "it was not taken" : "";  // longer ones only where measuring chose this way of summing
+  gpu.finish();
+  std::vector<uint16_t> stream(count);
+  cuda::copy_async(stream.data(), on_residual, bytes, bench.stream());
+  cuda::copy_async(out.data(), on_out, bytes, bench.stream());
+  cuda::synchronize(bench.stream());
+  for (int64_t row = 0; row < rows; ++row) {
+    double squares = 0;
+    for (int64_t i = row * columns; i < (row + 1) * columns; ++i) {
+      float sum = 0;
+      for (int r = 0; r < gpu.size(); ++r) sum += widened(number_of(r, i));
+      const uint16_t expected = narrowed(widened(residual[static_cast<size_t>(i)]) + widened(narrowed(sum)));
+      if (stream[static_cast<size_t>(i)] != expected) return "the stream differs at " + std::to_string(i);
+      squares += widened(expected) * widened(expected);
+    }
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(columns) + 1e-5);
+    for (int64_t i = 0; i < columns; ++i) {
+      const auto at_i = static_cast<size_t>(row * columns + i);
+      const double expected = widened(stream[at_i]) * factor * weight[static_cast<size_t>(i)];
+      if (!(std::abs(widened(out[at_i]) - expected) <= std::abs(expected) / 128 + 1e-6)) return "the norm differs at " + std::to_string(at_i);
+    }
+  }
+  return "";
+}
+
+TEST_P(Gpu, SumsWithTheirNorm) {
+  if (GetParam() == Path::kNccl || !one_gpu_each()) GTEST_SKIP() << "through each other's memory only, a GPU each";
+  expect_same(run(GetParam(), std::chrono::seconds(20), [&](Communicator& gpu, DeviceBench& bench, Device) {
+    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 64}, {3, 576}, {1, 4096}, {32, 4096}, {1, 8192}, {16, 8192}, {2, 16384}}) {
+      if (const std::string wrong = check_fused(gpu, bench, rows, columns); !wrong.empty())
+        throw std::runtime_error(std::to_string(rows) + " x " + std::to_string(columns) + ": " + wrong);
+    }
+    const auto odd = bench.random(1 << 20);
+    if (gpu.all_reduce_add_norm({odd->data(), odd->data() + 4096, nullptr, 1e-5f, odd->data() + 8192, 1, 100, DType::kBF16}))
+      throw std::runtime_error("a row of 100 elements was taken");
     return std::string("right");
   }));
 }

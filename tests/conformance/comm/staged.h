@@ -27,6 +27,7 @@ class StagedCommunicator final : public Communicator {
     gpu_.all_reduce(on_gpu, count, dtype);
     out(data, on_gpu, bytes);
   }
+  bool all_reduce_add_norm(const SumAddNorm&) override { return false; }
   void all_gather(const void* send, void* recv, size_t bytes) override {
     const std::byte* from = in(0, send, bytes);
     std::byte* to = poisoned(1, all(bytes));
