@@ -124,7 +124,8 @@ void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
   const Context& ctx = parts_.ctx;
   const int64_t padded = is_decode(step) ? graphs_.padded(static_cast<int64_t>(step.scheduled.size())) : 0;
   StepInputs host = batch_.build(device_->next_inputs(), step, padded);
-  const bool on_gpu = gpu_can_choose(host.logit_rows);
+  const bool last = parts_.model.is_last_stage();
+  const bool on_gpu = last && gpu_can_choose(host.logit_rows);
   fill_draws(host, on_gpu);
   const StepInputs inputs = device_->upload(std::move(host), padded > 0);
   const std::span<const LogitRow> rows = inputs.logit_rows;
@@ -132,7 +133,8 @@ void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
   if (padded > 0) {
     graphs_.launch(padded);
     device_->end_kernels();
-    if (!on_gpu) started_.back().sampled = sample_rows(graph_logits_.at(padded), rows);
+    if (last) relay_.others_have(needed);
+    if (last && !on_gpu) started_.back().sampled = sample_rows(graph_logits_.at(padded), rows);
   } else {
     const ForwardStep forward_step{ctx, inputs.meta, parts_.cache.layers()};
     ops::take_pending(ctx, inputs.ids, device_->tokens());
@@ -141,11 +143,12 @@ void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
     if (on_gpu) {
       choose_tokens(forward_step, inputs, r);
       device_->end_kernels();
-    } else if (parts_.model.is_last_stage()) {
+    } else if (last) {
       started_.back().sampled = sample(forward_step, inputs, r);
     }
   }
-  if (on_gpu) {
+  if (on_gpu && parts_.pp.size() > 1) started_.back().sampled = take_chosen(rows);  // the first stage waits for them
+  if (on_gpu && parts_.pp.size() == 1) {
     note_pending(rows);
     for (RequestState* request : sampling_requests(step)) request->last_sampled_step = step.step;
     return;
@@ -153,12 +156,12 @@ void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
   note_sampled(step, started_.back().sampled);
 }
 
-// Where the vocabulary or the layers are cut, ranks have to agree on the tokens first.
 bool ModelRunner::gpu_can_choose(std::span<const LogitRow> rows) const {
-  if (parts_.tp.size() > 1 || parts_.pp.size() > 1 || rows.empty()) return false;
+  if (rows.empty()) return false;
   return std::all_of(rows.begin(), rows.end(), [this](const LogitRow& row) {
-    return row.samples && row.prompt_target < 0 && row.request->sampling.logprobs == -1 && !changes_logits(*row.request) &&
-           Sampler::draws_suffice(row.request->sampling, parts_.model.config().vocab_size);
+    const SamplingParams& sampling = row.request->sampling;
+    const bool enough = parts_.tp.size() == 1 ? Sampler::draws_suffice(sampling, parts_.model.config().vocab_size) : sampling.greedy();
+    return row.samples && row.prompt_target < 0 && sampling.logprobs == -1 && !changes_logits(*row.request) && enough;
   });
 }
 
@@ -182,11 +185,28 @@ Tensor ModelRunner::choose_tokens(const ForwardStep& step, const StepInputs& inp
     const int64_t n = std::min(kLogitRowsAtOnce, count - begin);
     logits = parts_.model.logits(step, hidden.slice(0, begin, n));
     const Tensor values = device_->values().slice(0, begin, n), tokens = device_->tokens().slice(0, begin, n);
+    if (parts_.tp_tensors.size() > 1) {
+      best_of_ranks(logits, values, tokens);
+      continue;
+    }
     constexpr auto kBytes = static_cast<int64_t>(sizeof(ops::TokenDraw));
     ops::argmax(ctx, logits, values, tokens);
     ops::draw_tokens(ctx, logits, inputs.draws.slice(0, begin * kBytes, n * kBytes), values, tokens);
   }
   return logits;
+}
+
+// Where the vocabulary is cut, ranks exchange the best of their parts; to draw they would need all of it.
+void ModelRunner::best_of_ranks(const Tensor& logits, const Tensor& values, const Tensor& tokens) {
+  const Context& ctx = parts_.ctx;
+  const ArenaScope scratch(ctx);
+  const int64_t n = logits.size(0);
+  const Tensor own = ctx.arena->allocate({2, n}, DType::kI32);
+  const Tensor all = ctx.arena->allocate({parts_.tp_tensors.size(), 2, n}, DType::kI32);
+  ops::argmax(ctx, logits, Tensor::view(own.row<float>(1), {n}, DType::kF32, ctx.device), own.slice(0, 0, 1).reshape({n}),
+              parts_.model.partition().vocab.begin);
+  parts_.tp_tensors.all_gather(own.data(), all.data(), own.bytes());
+  ops::best_of_parts(ctx, all, values, tokens);
 }
 
 Tensor ModelRunner::run_whole(const StepInputs& inputs) {
@@ -251,6 +271,7 @@ std::vector<SampledToken> ModelRunner::sample_rows(const Tensor& logits, std::sp
   void* stream = cuda_stream(*parts_.ctx.cuda);
   const Tensor here = host_logits_.slice(0, 0, count);
   cuda::copy_async(here.data(), logits.data(), here.bytes(), stream);
+  watch_tensors();
   cuda::synchronize(stream);
   host_arena_->reset();
   return sampler_.sample(host_ctx_, here, rows);
@@ -266,6 +287,26 @@ void ModelRunner::note_pending(std::span<const LogitRow> rows) {
     request.append_pending(static_cast<int64_t>(i));
   }
   step.ticket = device_->fetch(static_cast<int64_t>(rows.size()));
+}
+
+// Before a wait for the GPU, which a lost rank must not make endless.
+void ModelRunner::watch_tensors() {
+  parts_.tp_tensors.watch();
+  parts_.pp_tensors.watch();
+}
+
+// The same at once: waits for the step to end.
+std::vector<SampledToken> ModelRunner::take_chosen(std::span<const LogitRow> rows) {
+  const size_t ticket = device_->fetch(static_cast<int64_t>(rows.size()));
+  watch_tensors();
+  const DeviceStep::Answer answer = device_->read(ticket);
+  std::vector<SampledToken> sampled;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const RequestState& request = *rows[i].request;
+    if (!std::isfinite(answer.values[i])) throw_not_finite(request.id, static_cast<int64_t>(request.token_ids.size()));
+    sampled.push_back({.id = request.id, .token_id = answer.tokens[i]});
+  }
+  return sampled;
 }
 
 std::vector<RequestState*> ModelRunner::sampling_requests(const SchedulerOutput& step) {

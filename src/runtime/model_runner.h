@@ -83,13 +83,16 @@ class ModelRunner {
   // What draws the tokens of a step's logit rows.
   void fill_draws(StepInputs& host, bool on_gpu) const;
   StepInputs nobodys_inputs(int64_t rows);
-  // The token of each logit row, on the GPU.
+  // The token of each logit row, on the GPU: every rank of the tensor-parallel group knows it.
   Tensor choose_tokens(const ForwardStep& step, const StepInputs& inputs, Residual& r);
+  void best_of_ranks(const Tensor& logits, const Tensor& values, const Tensor& tokens);
   Tensor run_whole(const StepInputs& inputs);
   std::vector<SampledToken> sample(const ForwardStep& step, const StepInputs& inputs, Residual& r);
   std::vector<SampledToken> sample_rows(const Tensor& logits, std::span<const LogitRow> rows);
   bool gpu_can_choose(std::span<const LogitRow> rows) const;
   void note_pending(std::span<const LogitRow> rows);
+  std::vector<SampledToken> take_chosen(std::span<const LogitRow> rows);
+  void watch_tensors();
   void note_sampled(const SchedulerOutput& step, const std::vector<SampledToken>& sampled);
   std::vector<RequestState*> sampling_requests(const SchedulerOutput& step);
 

@@ -74,6 +74,10 @@ std::vector<int32_t> all_eos_token_ids(const ModelConfig& config, const std::str
 // Left to what grows after the cache is made: library workspaces, fragments.
 constexpr int64_t kGpuSlackBytes = int64_t{256} << 20;
 
+// How long a rank waits for others that still load, and for their part of a step that chooses kernels.
+constexpr auto kLoadPatience = std::chrono::minutes(30);
+constexpr auto kRehearsalPatience = std::chrono::seconds(60);
+
 // Steps of this many rows, twice as many and so on are rehearsed up to the full budget.
 constexpr int64_t kFewestPromptRows = 512;
 
@@ -111,6 +115,7 @@ void Worker::load(const LoadProgress& progress, std::unique_ptr<ModelSource> sou
     load_weights(*source_, ctx_, model_->parameters(), progress);
     if (cuda_ != nullptr) end_upload(*cuda_);
   }
+  end_phase("weights");
   const cuda::Holder holder("activations");
   arena_ = std::make_unique<Arena>(activation_bytes(*model_, engine_.scheduler, groups_.tp->size(), ctx_.activations), ctx_.device);
   ctx_.arena = arena_.get();
@@ -121,6 +126,15 @@ void Worker::load(const LoadProgress& progress, std::unique_ptr<ModelSource> sou
   } else {
     prepare_gpu();
   }
+  end_phase("cache");
+}
+
+// Ranks load at different speeds: whoever is done waits here, not in a collective, whose deadline is short.
+void Worker::end_phase(const char* phase) {
+  if (phase_done_) phase_done_(phase);
+  if (groups_.world == nullptr) return;
+  groups_.world->set_timeout(kLoadPatience);
+  groups_.world->barrier();
 }
 
 int Worker::ranks_on_gpu() const {
@@ -137,7 +151,10 @@ void Worker::open_device() {
   ctx_.cuda = cuda_.get();
   if (groups_.tp->size() > 1 || groups_.pp->size() > 1) {
     if (!make_device_groups_) throw ConfigError("several ranks on GPUs need communicators between them: use --device cpu, or one rank");
+    end_phase("device");
     device_groups_ = make_device_groups_(ctx_.device, cuda_stream(*cuda_));
+    for (Communicator* group : {device_groups_.tp.get(), device_groups_.pp.get()}) group->set_timeout(kRehearsalPatience);
+    end_phase("links");
   }
   require_kernel(kernel_table(ctx_), Op::kAttention, kv_cache_dtype(engine_.cache.kv_cache_dtype, ctx_.activations));
   const cuda::DeviceMemory memory = cuda::device_memory(ctx_.device);
@@ -193,7 +210,7 @@ void Worker::prepare_gpu() {
   const KVCacheShape shape = kv_cache_shape(*model_, engine_.cache, ctx_.activations);
   cache_ = std::make_unique<KVCache>(shape, 1, ctx_.device);
   runner_ = make_runner();
-  const bool graphs = !engine_.enforce_eager && groups_.pp->size() == 1;  // transfers between stages are not captured
+  const bool graphs = !engine_.enforce_eager;
   const auto sizes = graphs ? GraphRunner::sizes(std::min(engine_.scheduler.max_num_seqs, kLogitRowsAtOnce)) : std::vector<int64_t>();
   recall_kernel_choices(*cuda_, *groups_.tp);
   // The smaller ones first: products take over what was found for somewhat larger ones.
@@ -202,6 +219,7 @@ void Worker::prepare_gpu() {
   for (int64_t rows = kFewestPromptRows; rows < budget; rows *= 2) runner_->rehearse(rows, /*decode=*/false);
   runner_->rehearse(budget, /*decode=*/false);
   keep_kernel_choices(*cuda_, *groups_.tp);
+  end_phase("kernels");
   const auto free_before = static_cast<int64_t>(cuda::device_memory(ctx_.device).free);
   if (graphs) runner_->capture(sizes.back());
   const int64_t of_one = free_before - static_cast<int64_t>(cuda::device_memory(ctx_.device).free);

@@ -37,6 +37,10 @@ struct MemoryReport {
 // Makes the communicators of the ranks' GPUs, whose calls are queued on `stream`; only tp and pp are used.
 using MakeDeviceGroups = std::function<ParallelGroups(Device device, void* stream)>;
 
+// Called when a rank has done its part of a phase of load(): "device", "links" (GPUs only), "weights", "kernels" (GPUs only),
+// "cache". All ranks have done theirs before the next phase begins.
+using PhaseDone = std::function<void(const char* phase)>;
+
 class Worker {
  public:
   // `rank` is that of the world; `groups` are its communicators. `ranks_on_node` share this machine's cores and GPUs, and
@@ -46,6 +50,7 @@ class Worker {
 
   // Before load(), where several ranks run on GPUs.
   void set_device_groups(MakeDeviceGroups make) { make_device_groups_ = std::move(make); }
+  void on_phase(PhaseDone done) { phase_done_ = std::move(done); }
 
   // Opens the model, reads this rank's weights and makes its KV cache. All ranks of the replica call it together: they
   // agree on the number of blocks. `source`, when given, is the model already open. Throws ConfigError, IoError,
@@ -79,6 +84,7 @@ class Worker {
 
  private:
   void open_device();
+  void end_phase(const char* phase);
   void build_model();
   void make_cache(int64_t available);
   void prepare_gpu();
@@ -108,6 +114,7 @@ class Worker {
   int ranks_on_node_;
   ParallelGroups groups_;
   MakeDeviceGroups make_device_groups_;
+  PhaseDone phase_done_;
   std::shared_ptr<CudaContext> cuda_;
   ParallelGroups device_groups_;  // of activations, on GPUs; else empty
   std::unique_ptr<ThreadPool> pool_;
