@@ -21,6 +21,7 @@ constexpr double kBFloat16 = 2e-2;  // root mean square: weights and cache are r
 
 struct Settings {
   int tp = 1;
+  int pp = 1;
   std::string device = "cpu";
   std::string dtype = "float32";
   std::string kv_cache_dtype = "auto";
@@ -28,7 +29,7 @@ struct Settings {
 };
 
 RequestResult run(const Golden& golden, const Settings& settings) {
-  EngineConfig engine = test_engine(golden.folder, settings.tp);
+  EngineConfig engine = test_engine(golden.folder, settings.tp, settings.pp);
   engine.dtype = settings.dtype;
   engine.device = settings.device;
   engine.cache.kv_cache_dtype = settings.kv_cache_dtype;
@@ -165,6 +166,49 @@ TEST_P(GoldensOnGpu, BatchInvariant) {
     }
   }
 }
+struct Layout {
+  const char* name;
+  int tp;
+  int pp;
+};
+
+// A GPU for each rank: through each other's memory, and NCCL where a group has it.
+class GoldensOverGpus : public ::testing::TestWithParam<std::tuple<std::string, Layout>> {
+  void SetUp() override {
+    if (cuda::device_count() < 2) GTEST_SKIP() << "fewer than two GPUs, or a build without CUDA";
+  }
+};
+
+TEST_P(GoldensOverGpus, LogitsAndText) {
+  const auto& [name, layout] = GetParam();
+  const Golden golden = load_golden(name);
+  const RequestResult scored = run(golden, {.tp = layout.tp, .pp = layout.pp, .device = "cuda", .dtype = "bfloat16"});
+  const RelativeError error = error_of(golden, scored);
+  std::printf("%s %s: rms %.5f, worst %.5f of the logits' deviation\n", name.c_str(), layout.name, error.rms, error.worst);
+  EXPECT_LT(error.rms, kBFloat16);
+  expect_text(golden, scored.tokens, "chosen by the sampler");
+}
+
+// Each GPU finds the best token of its part of the vocabulary, and they agree on the best of all; in a pipeline the last
+// one does.
+TEST_P(GoldensOverGpus, TheGpusChooseTheSameText) {
+  const auto& [name, layout] = GetParam();
+  const Golden golden = load_golden(name);
+  EngineConfig engine = test_engine(golden.folder, layout.tp, layout.pp);
+  engine.dtype = "bfloat16";
+  engine.device = "cuda";
+  for (const bool eager : {false, true}) {
+    engine.enforce_eager = eager;
+    const TestRequest request{golden.prompt, static_cast<int32_t>(golden.greedy.size()), greedy()};
+    const Results results = run_cluster(engine, make_schedule({request, request, request}, {.groups = layout.pp}));
+    for (const auto& [id, result] : results) expect_text(golden, result.tokens, "request " + std::to_string(id) + (eager ? ", eager" : ""));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldensOverGpus,
+                         ::testing::Combine(::testing::ValuesIn(golden_names()),
+                                            ::testing::Values(Layout{"tp2", 2, 1}, Layout{"pp2", 1, 2})),
+                         [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldensOnGpu,
                          ::testing::Combine(::testing::ValuesIn(golden_names()), ::testing::Values("bfloat16", "float16")),

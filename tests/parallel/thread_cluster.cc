@@ -44,15 +44,25 @@ void collect(const ModelRunnerOutput& output, Results& results) {
   }
 }
 
-ParallelGroups groups_of(const EngineConfig& engine, int rank, TransportKind transport, Store& store) {
-  const ParallelConfig& parallel = engine.parallel;
+CommOptions world_of(const EngineConfig& engine, int rank, TransportKind transport) {
   CommOptions options;
   options.comm_dtype = comm_dtype_from_name(engine.comm.dtype).value();
   options.tcp_streams = engine.comm.tcp_streams;
   options.rank = rank;
-  options.size = parallel.replica_size();
+  options.size = engine.parallel.replica_size();
   options.transport = transport;
-  return make_parallel_groups(options, parallel.tp_group(rank), parallel.pp_group(rank), store);
+  return options;
+}
+
+ParallelGroups groups_of(const EngineConfig& engine, const CommOptions& world, Store& store) {
+  return make_parallel_groups(world, engine.parallel.tp_group(world.rank), engine.parallel.pp_group(world.rank), store);
+}
+
+ParallelGroups groups_of_gpus(const EngineConfig& engine, const CommOptions& world, Device device, void* stream, Store& store) {
+  DeviceCommOptions options;
+  options.device = device;
+  options.stream = stream;
+  return make_device_groups(world, engine.parallel.tp_group(world.rank), engine.parallel.pp_group(world.rank), options, store);
 }
 
 std::vector<float> by_token(const TokenLogprobs& logprobs) {
@@ -100,7 +110,9 @@ Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutpu
   std::exception_ptr failure;
   const auto run_rank = [&](int rank) {
     try {
-      Worker worker(engine, rank, groups_of(engine, rank, transport, store), ranks, rank);
+      const CommOptions world = world_of(engine, rank, transport);
+      Worker worker(engine, rank, groups_of(engine, world, store), ranks, rank);
+      worker.set_device_groups([&](Device device, void* stream) { return groups_of_gpus(engine, world, device, stream, store); });
       auto source = std::make_unique<ModelSource>(open_model(engine));
       if (prepare) prepare(*source);
       worker.load({}, std::move(source));
