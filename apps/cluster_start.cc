@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "apps/start_phases.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cluster/units.h"
@@ -46,7 +47,6 @@ std::string weights_bar(const std::vector<Json>& progress, double seconds, const
       slowest = rank;
     }
   }
-  if (total == 0) return "ranks open the model";
   constexpr int kWidth = 23;
   const int filled = static_cast<int>(done / total * kWidth);
   const double rate = done / std::max(seconds, 1e-3);
@@ -129,12 +129,28 @@ void open_control_port(Head& head, const ServeOptions& options, int port) {
   }
 }
 
+std::vector<std::string> nodes_of(const RankGroup& ranks) {
+  std::vector<std::string> nodes;
+  for (int rank = 0; rank < ranks.world_size(); ++rank) nodes.push_back(ranks.place(rank).node);
+  return nodes;
+}
+
+// While any rank still reads weights it is about bytes, before and after that about ranks.
+void say_progress(const std::vector<Json>& progress, double seconds, const RankGroup& ranks) {
+  const auto reading = [](const Json& report) { return number(report, "done") < number(report, "total"); };
+  if (std::any_of(progress.begin(), progress.end(), reading)) {
+    log::progress("weights", weights_bar(progress, seconds, ranks));
+  } else {
+    log::progress("start", fmt::format("{}, {:.0f} s", awaited_rank(progress, nodes_of(ranks)), seconds));
+  }
+}
+
 // Waits until all ranks have loaded, says what they hold, lets them begin. Nothing when interrupted.
 std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, const EngineConfig& engine, const std::function<bool()>& interrupted) {
   const auto begin = Clock::now();
   const std::vector<Json> loaded = ranks.wait_loaded(kLoadPatience, kProgressInterval, [&](const auto& progress) {
     const double seconds = seconds_since(begin);
-    if (seconds > 2) log::progress("weights", weights_bar(progress, seconds, ranks));
+    if (seconds > 2) say_progress(progress, seconds, ranks);
     return !interrupted();
   });
   if (loaded.empty()) return std::nullopt;
@@ -145,6 +161,7 @@ std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, const EngineConfig& eng
     bytes += number(report, "weights");
   }
   log::fact("weights", "{} on {} ranks in {:.1f} s", format_bytes(static_cast<double>(bytes)), loaded.size(), seconds_since(begin));
+  if (ranks.world_size() > 1) log::fact("start", "slowest ranks: {}", slowest_ranks(loaded, nodes_of(ranks)));
   say_memory(loaded, engine, num_blocks);
   ranks.send_all(FrameType::kStart, dump_json({{"num_kv_blocks", num_blocks}}));
   const int stages = engine.parallel.pipeline_parallel_size;

@@ -53,9 +53,13 @@ ParallelGroups make_groups_of_gpus(const RankConfig& config, Device device, void
   DeviceCommOptions options;
   options.device = device;
   options.stream = stream;
-  if (config.engine.disable_custom_all_reduce) options.path = DeviceCommOptions::Path::kNccl;
-  // NCCL adds in an order that depends on a message's size.
-  else if (config.engine.batch_invariant) options.path = DeviceCommOptions::Path::kCudaIpc;
+  if (config.engine.disable_custom_all_reduce) {
+    options.path = DeviceCommOptions::Path::kNccl;
+    options.why_nccl = "--disable-custom-all-reduce";
+  } else if (config.engine.batch_invariant) {
+    options.path = DeviceCommOptions::Path::kCudaIpc;  // NCCL adds in an order that depends on a message's size
+    options.fuse = false;                              // as do the squares of a norm
+  }
   return make_device_groups(world_options(config), parallel.tp_group(config.rank), parallel.pp_group(config.rank), options, store);
 }
 
@@ -76,16 +80,41 @@ auto in_phase(const char* phase, const Body& body) {
   }
 }
 
-void load(Worker& worker, RankLink& link) {
-  auto last = Clock::now() - kProgressInterval;
-  in_phase("loading", [&] {
-    worker.load([&](int64_t done, int64_t total) {
-      if (done < total && Clock::now() - last < kProgressInterval) return;
-      last = Clock::now();
-      link.send_progress({{"done", done}, {"total", total}});
-    });
-  });
-  link.send_loaded(loaded_report(worker));
+// How far this rank has come with its start, for the head (apps/start_phases.h).
+class StartReport {
+ public:
+  explicit StartReport(RankLink& link) : link_(link) {}
+  void end_phase(const char* phase) {
+    phases_.push_back({phase, log::seconds_since_start()});
+    send();
+  }
+  void weights(int64_t done, int64_t total) {
+    if (done < total && Clock::now() - sent_ < kProgressInterval) return;
+    done_ = done;
+    total_ = total;
+    send();
+  }
+  const Json& phases() const { return phases_; }
+
+ private:
+  void send() {
+    sent_ = Clock::now();
+    link_.send_progress({{"done", done_}, {"total", total_}, {"phases", phases_}});
+  }
+
+  RankLink& link_;
+  Json phases_ = Json::array();
+  int64_t done_ = 0, total_ = 0;
+  Clock::time_point sent_{};
+};
+
+void load(Worker& worker, RankLink& link, StartReport& report) {
+  worker.on_phase([&](const char* phase) { report.end_phase(phase); });
+  in_phase("loading", [&] { worker.load([&](int64_t done, int64_t total) { report.weights(done, total); }); });
+  worker.on_phase({});
+  Json loaded = loaded_report(worker);
+  loaded["phases"] = report.phases();
+  link.send_loaded(loaded);
   link.wait_start(Deadline::after(kStartTimeout));
 }
 
@@ -111,8 +140,11 @@ void run_steps(Worker& worker, RankLink& link) {
 
 void serve(RankLink& link) {
   const RankConfig& config = link.config();
+  StartReport report(link);
+  report.end_phase("process");
   Worker worker(config.engine, config.rank, in_phase("connecting ranks", [&] { return make_groups(config, link.store()); }),
                 config.ranks_on_node(), config.local_rank());
+  report.end_phase("connect");
   worker.set_device_groups(
       [&](Device device, void* stream) { return make_groups_of_gpus(config, device, stream, link.store()); });
   struct EndWatch {
@@ -122,7 +154,7 @@ void serve(RankLink& link) {
     }
     ~EndWatch() { link.on_end({}); }
   } watch(link, worker);
-  load(worker, link);
+  load(worker, link, report);
   run_steps(worker, link);
 }
 

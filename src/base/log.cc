@@ -17,7 +17,7 @@ namespace tutti::log {
 namespace {
 
 constexpr size_t kMaxColumns = 110;
-constexpr double kProgressInterval = 10.0;  // seconds, where lines cannot be redrawn
+constexpr double kProgressInterval = 9.0;  // seconds, where lines cannot be redrawn
 
 struct State {
   std::mutex mutex;

@@ -4,7 +4,7 @@
 //    0.1 s  model     SmolLM2-135M: Q4_1, 1 file, 98.9 MB
 //
 // On a terminal a progress line is redrawn in place; elsewhere lines begin with date and time (ISO 8601) and progress
-// appears every 10 s. With --log-format json every line is one JSON object.
+// appears every 9 s. With --log-format json every line is one JSON object.
 #pragma once
 
 #include <fmt/format.h>

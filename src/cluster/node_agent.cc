@@ -256,6 +256,7 @@ void NodeAgent::start_ranks(const StartRanks& start) {
   loaded_ = 0;
   loaded_bytes_ = 0;
   load_begin_ = Clock::now();
+  starting_ = true;
   replace_ranks(std::make_shared<RankProcesses>(RankProcesses::Callbacks{
       [this, epoch = start.epoch](int rank, Frame frame) {
         watch_own_frame(rank, frame);
@@ -290,7 +291,7 @@ void NodeAgent::replace_ranks(std::shared_ptr<RankProcesses> ranks) {
 }
 
 void NodeAgent::stop_ranks(const std::string& reason) {
-  serves_ = false;
+  serves_ = starting_ = false;
   if (ranks_ == nullptr) return;
   log::debug("ranks stop: " + reason);
   ranks_->stop(kStopGrace);
@@ -301,6 +302,7 @@ void NodeAgent::forward_to_rank(const RankFrame& frame) {
   if (frame.epoch != epoch_ || ranks == nullptr) return;
   if (frame.frame.type == FrameType::kStart && frame.rank == my_ranks_.front()) {
     serves_ = true;
+    starting_ = false;
     say_ready();
   }
   try {
@@ -316,6 +318,16 @@ void NodeAgent::heartbeat() {
     for (const auto& [rank, state] : ranks_->states()) beat.states.emplace_back(rank, state);
   }
   client_->send(beat);
+  if (starting_) say_starting();
+}
+
+void NodeAgent::say_starting() const {
+  const auto ranks = my_ranks_.size();
+  const double seconds = std::chrono::duration<double>(Clock::now() - load_begin_).count();
+  if (seconds < 2) return;
+  const auto loaded = static_cast<size_t>(loaded_.load());
+  log::progress("start", loaded < ranks ? fmt::format("{} of {} ranks here have loaded, {:.0f} s", loaded, ranks, seconds)
+                                        : fmt::format("the ranks here wait for those of other nodes, {:.0f} s", seconds));
 }
 
 }  // namespace tutti

@@ -82,6 +82,7 @@ class NodeAgent {
   void watch_own_frame(int rank, const Frame& frame);
   void say_ready() const;
   void heartbeat();
+  void say_starting() const;
   bool wants_to_leave();
   void pause(std::chrono::milliseconds duration);
   void announce_wait(const std::string& why);
@@ -100,11 +101,12 @@ class NodeAgent {
   std::atomic<int64_t> epoch_{0};
   std::atomic<bool> joined_{false};
   std::atomic<bool> serves_{false};
+  std::atomic<bool> starting_{false};  // between StartRanks and the start of serving
   mutable std::mutex steps_mutex_;
   std::map<int, int64_t> steps_;            // answered by each rank
   std::string own_address_;
   // Of the ranks' loading; written by the thread that listens to them.
-  int loaded_ = 0;
+  std::atomic<int> loaded_{0};
   int64_t loaded_bytes_ = 0;
   Clock::time_point load_begin_{};
   Clock::time_point last_heard_{};

@@ -19,6 +19,7 @@ struct DeviceCommOptions {
   enum class Path { kAuto, kCudaIpc, kNccl };
   Path path = Path::kAuto;         // kNccl: --disable-custom-all-reduce; kCudaIpc: benchmarks and tests
   std::string why_nccl;            // who asked for kNccl, for the log
+  bool fuse = true;                // sums that go on to their norm (all_reduce_add_norm)
   bool measure_algorithms = true;  // once at start, when there is a choice
 };
 

@@ -166,6 +166,7 @@ TEST_P(GoldensOnGpu, BatchInvariant) {
     }
   }
 }
+
 struct Layout {
   const char* name;
   int tp;

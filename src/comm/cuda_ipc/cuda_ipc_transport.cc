@@ -107,7 +107,7 @@ void CudaIpcTransport::all_reduce(const Call& call, void* data, int64_t count, D
 
 bool CudaIpcTransport::takes(const SumAddNorm& what) const {
   const size_t bytes = dtype_bytes(what.dtype, what.rows * what.columns);
-  return bytes <= kLowLatencyBytes && sums_.choose(bytes) == SumWay::kLowLatency && peers_.ranks_on_this_gpu() == 1 && can_fuse(what);
+  return fuses_ && bytes <= kLowLatencyBytes && sums_.choose(bytes) == SumWay::kLowLatency && peers_.ranks_on_this_gpu() == 1 && can_fuse(what);
 }
 
 void CudaIpcTransport::all_reduce_add_norm(const Call& call, const SumAddNorm& what) {

@@ -30,6 +30,8 @@ class CudaIpcTransport final : public DeviceTransport, public FusedSums {
   void add_nccl(std::unique_ptr<DeviceTransport> nccl);
   // Chooses ways by measuring. Without it, by size.
   void measure(Deadline deadline);
+  // Sums never go on to their norm.
+  void keep_sums_apart() { fuses_ = false; }
   // For benchmarks and tests: one way for every sum, and for everything else.
   void use_only(SumWay sums, SumWay moves);
   std::string ways() const;
@@ -69,6 +71,7 @@ class CudaIpcTransport final : public DeviceTransport, public FusedSums {
   Communicator& control_;
   IpcPeers peers_;
   std::unique_ptr<DeviceTransport> nccl_;
+  bool fuses_ = true;
   AlgorithmTable sums_;
   AlgorithmTable moves_;
   int64_t number_ = 0;  // of the last call; worker thread

@@ -132,6 +132,7 @@ std::unique_ptr<Transport> choose_way(const DeviceCommOptions& options, const Co
   } else if (options.path == Path::kAuto) {
     ipc->add_nccl(make_nccl(o, group, base, setup));
   }
+  if (!options.fuse) ipc->keep_sums_apart();
   if (options.measure_algorithms && !shared) ipc->measure(setup);
   if (group.rank == 0) log::fact("comm", "group {}: {} between {} GPUs; {}", group.name, ipc->name(), group.size, ipc->ways());
   return ipc;
