@@ -20,6 +20,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"serve", run_bench_serve, "load on a running server: throughput, TTFT, TPOT"},
     {"latency", run_bench_latency, "time of one batch on a model, without a server"},
     {"throughput", run_bench_throughput, "many requests at once on a model, without a server"},
+    {"comm", run_bench_comm, "collectives between ranks: shared memory, TCP, GPUs"},
 };
 
 // Those of vLLM that are not here, and what to do instead.

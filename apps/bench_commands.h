@@ -8,5 +8,6 @@ namespace tutti {
 int run_bench_serve(const Arguments& arguments);
 int run_bench_latency(const Arguments& arguments);
 int run_bench_throughput(const Arguments& arguments);
+int run_bench_comm(const Arguments& arguments);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// The all-reduce of an MPI library between two ranks, measured as bench_comm measures ours: the
+// The all-reduce of an MPI library between two ranks, measured as `tutti bench comm` measures ours: the
 // peer of bench/comm.py. Rank 0 prints one JSON object.
 #include <mpi.h>
 

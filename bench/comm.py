@@ -41,7 +41,7 @@ class SharedMemory:
     mpi_path = "--mca btl vader,self"
 
     def ours(self, build, sizes):
-        return [f"{build}/bench/bench_comm", "--transport", "shm", "--sizes", ",".join(sizes)]
+        return [f"{build}/tutti", "bench", "comm", "--json", "--transport", "shm", "--sizes", ",".join(sizes)]
 
     def mpi(self, build, sizes):
         return ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", "2", *shlex.split(self.mpi_path),
@@ -68,7 +68,7 @@ class Namespaces:
         os.chmod(self.agent, 0o755)
 
     def ours(self, build, sizes):
-        return [f"{build}/bench/bench_comm", "--transport", "tcp", "--netns", ",".join(self.netns), "--addresses",
+        return [f"{build}/tutti", "bench", "comm", "--json", "--transport", "tcp", "--netns", ",".join(self.netns), "--addresses",
                 ",".join(self.addresses), "--sizes", ",".join(sizes)]
 
     def mpi(self, build, sizes):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The collectives of bench_comm through PyTorch and NCCL, one process a GPU, timed the same way: captured graphs of calls,
+"""The collectives of `tutti bench comm` through PyTorch and NCCL, one process a GPU, timed the same way: captured graphs of calls,
 the device's events, medians of nine. Prints one JSON object of the same form.
 
     bench/comm_torch.py --ranks 2 --collectives all-reduce,all-gather --sizes 1024,16384
@@ -36,7 +36,7 @@ def call(name, send, recv, rank, ranks):
 
 
 def tensors(name, count, ranks):
-    """`send` and `recv` as each collective wants them; `count` elements are what bench_comm calls a message."""
+    """`send` and `recv` as each collective wants them; `count` elements are what that calls a message."""
     whole = count * ranks
     sizes = {"all-gather": (count, whole), "reduce-scatter": (count, whole), "all-to-all": (whole, whole)}
     send, recv = sizes.get(name, (count, count))

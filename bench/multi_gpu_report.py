@@ -3,7 +3,7 @@
 
     bench/multi_gpu_report.py FOLDER --command "scripts/multi_gpu.sh" > result.json
 
-FOLDER holds one file of bench_comm or comm_torch.py a way: gpu.json, cuda_ipc.json, nccl.json, torch.json, ... A way whose
+FOLDER holds one file of `tutti bench comm --json` or comm_torch.py a way: gpu.json, cuda_ipc.json, nccl.json, torch.json, ... A way whose
 file is missing or empty is named as not measured; it is never left out in silence.
 """
 

@@ -1,28 +1,27 @@
-// Collectives between ranks that it starts itself: over shared memory, over TCP, where each rank may
-// live in a network namespace of its own, or between GPUs. Prints one JSON object; bench/comm.py runs
-// it beside an MPI library, scripts/multi_gpu.sh beside NCCL through PyTorch.
-//
-//   bench_comm --transport shm
-//   bench_comm --transport tcp --netns a,b --addresses 10.0.0.1,10.0.0.2 --sizes 8192
-//   bench_comm --transport gpu --collectives all-reduce,all-gather       (cuda_ipc, nccl: one alone)
+// `tutti bench comm`: collectives between ranks that it starts on this machine: over shared memory, over TCP, where each rank
+// may live in a network namespace of its own, or between GPUs. bench/comm.py runs it beside an MPI library,
+// scripts/multi_gpu.sh beside NCCL through PyTorch.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
+#include <sstream>
 #include <vector>
 
+#include "apps/bench_commands.h"
+#include "apps/flag_parser.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "comm/comm_factory.h"
 #include "comm/device_bench.h"
 #include "comm/device_factory.h"
@@ -34,15 +33,16 @@ namespace {
 constexpr int kRounds = 9;  // replays of a graph of calls between GPUs
 
 struct BenchOptions {
-  std::string transport = "shm";
+  std::string transport = "auto";
   int ranks = 2;
-  std::vector<int64_t> sizes = {1024, 8192, 65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+  std::vector<int64_t> sizes;
   std::vector<std::string> netns;
   std::vector<std::string> addresses;
   int streams = 1;
   std::string comm_dtype = "auto";
-  std::vector<std::string> collectives = {"all-reduce"};
+  std::vector<std::string> collectives;
   bool share_gpu = false;
+  bool json = false;
 
   bool on_gpus() const { return transport != "shm" && transport != "tcp"; }
 };
@@ -180,25 +180,39 @@ Measured measure_gpu(const BenchOptions& bench, int rank, Store& store) {
   return measured;
 }
 
+void print(const BenchOptions& bench, const Measured& measured) {
+  if (bench.json) {
+    std::printf("%s\n", dump_json({{"library", "tutti"},
+                                   {"transport", measured.transport},
+                                   {"ranks", bench.ranks},
+                                   {"dtype", measured.dtype},
+                                   {"streams", bench.streams},
+                                   {"comm_dtype", bench.comm_dtype},
+                                   {"results", measured.results},
+                                   {"payload_bytes", measured.payload_bytes}})
+                            .c_str());
+  } else {
+    std::printf("%d ranks, %s, %s\n%-14s %11s %11s %11s %11s\n", bench.ranks, measured.transport.c_str(), measured.dtype.c_str(),
+                "collective", "bytes", "p50 us", "best us", "p99 us");
+    for (const Json& row : measured.results) {
+      std::printf("%-14s %11lld %11.2f %11.2f %11.2f\n", row["collective"].get<std::string>().c_str(),
+                  static_cast<long long>(row["bytes"].get<int64_t>()), row["p50_us"].get<double>(), row["min_us"].get<double>(),
+                  row["p99_us"].get<double>());
+    }
+  }
+  std::fflush(stdout);
+}
+
 void run_rank(const BenchOptions& bench, int rank, const std::string& folder) {
   if (!bench.netns.empty()) enter_namespace(bench.netns[static_cast<size_t>(rank)]);
   FolderStore store(folder);
   const Measured measured =
       bench.on_gpus() ? measure_gpu(bench, rank, store) : measure_cpu(bench, rank, store);
-  if (rank != 0) return;
-  std::cout << dump_json({{"library", "tutti"},
-                          {"transport", measured.transport},
-                          {"ranks", bench.ranks},
-                          {"dtype", measured.dtype},
-                          {"streams", bench.streams},
-                          {"comm_dtype", bench.comm_dtype},
-                          {"results", measured.results},
-                          {"payload_bytes", measured.payload_bytes}})
-            << std::endl;
+  if (rank == 0) print(bench, measured);
 }
 
-// The ranks are processes, as they are in a cluster.
-int run_all(const BenchOptions& bench) {
+// The ranks are processes, as they are in a cluster. False when one of them failed; it has said why.
+bool run_all(const BenchOptions& bench) {
   std::string folder = (std::filesystem::temp_directory_path() / "tutti-bench-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) throw IoError("cannot make a folder for the rendezvous");
   std::vector<pid_t> pids;
@@ -214,7 +228,7 @@ int run_all(const BenchOptions& bench) {
       run_rank(bench, rank, folder);
       ::_exit(0);
     } catch (const std::exception& error) {
-      std::cerr << "rank " << rank << ": " << error.what() << std::endl;
+      log::error("rank {}: {}", rank, error.what());
       ::_exit(1);
     }
   }
@@ -225,42 +239,74 @@ int run_all(const BenchOptions& bench) {
     failed |= status;
   }
   std::filesystem::remove_all(folder);
-  return failed == 0 ? 0 : 1;
+  return failed == 0;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+void check_names(const std::string& flag, const std::vector<std::string>& given, const std::string& known) {
+  const std::vector<std::string> all = split(known);
+  for (const std::string& name : given) {
+    if (std::find(all.begin(), all.end(), name) == all.end()) throw ConfigError(flag + " " + name + ": expected " + known);
+  }
+  if (given.empty()) throw ConfigError(flag + ": expected " + known);
+}
+
+BenchOptions parse(const Arguments& arguments) {
+  constexpr const char* kTransports = "auto,shm,tcp,cuda_ipc,nccl,gpu";
+  constexpr const char* kCollectives = "all-reduce,all-gather,reduce-scatter,all-to-all,send-recv";
+  BenchOptions bench;
+  std::string sizes = "1K,8K,64K,1M,4M,16M,64M", collectives = "all-reduce", netns, addresses;
+  FlagParser p("tutti bench comm", "Measures collectives between ranks that it starts on this machine.");
+  p.value("--transport", &bench.transport,
+          "shm, tcp; between GPUs cuda_ipc, nccl, or gpu (chosen by size); auto: gpu where there are enough, else shm");
+  p.value("--ranks", &bench.ranks, "number of ranks (2)");
+  p.value("--collectives", &collectives, kCollectives);
+  p.value("--sizes", &sizes, "bytes of each message, 1K,64K,1M");
+  p.value("--netns", &netns, "network namespace of each rank, as two nodes");
+  p.value("--addresses", &addresses, "address of each rank, likewise");
+  p.value("--tcp-streams", &bench.streams, "connections of two ranks that share a large message");
+  p.value("--comm-dtype", &bench.comm_dtype, "auto, int8 or fp8: of the sums on the wire, over TCP");
+  p.toggle("--share-gpu", &bench.share_gpu, "all ranks on the first GPU, under the MPS daemon");
+  p.toggle("--json", &bench.json, "one JSON object in place of the table");
+  p.parse(arguments);
+  bench.collectives = split(collectives);
+  bench.netns = split(netns);
+  bench.addresses = split(addresses);
+  for (const std::string& size : split(sizes)) bench.sizes.push_back(parse_count(size, "--sizes"));
+  check_names("--transport", {bench.transport}, kTransports);
+  check_names("--collectives", bench.collectives, kCollectives);
+  check_names("--comm-dtype", {bench.comm_dtype}, "auto,int8,fp8");
+  if (bench.ranks < 2 || bench.ranks > 64) throw ConfigError(fmt::format("--ranks {}: expected 2 to 64", bench.ranks));
+  if (bench.sizes.empty() || *std::min_element(bench.sizes.begin(), bench.sizes.end()) < 1)
+    throw ConfigError("--sizes " + sizes + ": expected at least 1");
+  const auto ranks = static_cast<size_t>(bench.ranks);
+  if ((!bench.netns.empty() && bench.netns.size() != ranks) || (!bench.addresses.empty() && bench.addresses.size() != ranks))
+    throw ConfigError(fmt::format("--netns and --addresses need one entry for each of the {} ranks", bench.ranks));
+  return bench;
+}
+
+// Asked in a process of its own: whoever has asked the driver must not fork.
+int gpus_here() {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(std::min(visible_gpus(), 100));
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
 }  // namespace
-}  // namespace tutti
 
-int main(int argc, char** argv) {
-  tutti::BenchOptions bench;
-  CLI::App app("Collectives between ranks of this machine");
-  app.add_option("--transport", bench.transport,
-                 "shm, tcp; between GPUs: cuda_ipc, nccl, or gpu (chosen by size)")
-      ->check(CLI::IsMember({"shm", "tcp", "cuda_ipc", "nccl", "gpu"}));
-  app.add_option("--collectives", bench.collectives,
-                 "all-reduce, all-gather, reduce-scatter, all-to-all, send-recv")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send-recv"}));
-  app.add_flag("--share-gpu", bench.share_gpu, "all ranks on the first GPU, under the MPS daemon");
-  app.add_option("--ranks", bench.ranks, "number of ranks")->check(CLI::Range(2, 64));
-  app.add_option("--sizes", bench.sizes, "bytes of each message")->delimiter(',');
-  app.add_option("--netns", bench.netns, "network namespace of each rank")->delimiter(',');
-  app.add_option("--addresses", bench.addresses, "address of each rank")->delimiter(',');
-  app.add_option("--streams", bench.streams, "TCP connections of a pair");
-  app.add_option("--comm-dtype", bench.comm_dtype, "type of the sums on the wire, over TCP")
-      ->check(CLI::IsMember({"auto", "int8", "fp8"}));
-  CLI11_PARSE(app, argc, argv);
-  const auto ranks = static_cast<size_t>(bench.ranks);
-  if ((!bench.netns.empty() && bench.netns.size() != ranks) ||
-      (!bench.addresses.empty() && bench.addresses.size() != ranks)) {
-    std::cerr << "--netns and --addresses need one entry for each of the " << bench.ranks
-              << " ranks\n";
-    return 2;
-  }
-  try {
-    return tutti::run_all(bench);
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
+int run_bench_comm(const Arguments& arguments) {
+  BenchOptions bench = parse(arguments);
+  log::setup({});
+  if (bench.transport == "auto") bench.transport = bench.netns.empty() && gpus_here() >= bench.ranks ? "gpu" : "shm";
+  return run_all(bench) ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kClusterLost);
 }
+
+}  // namespace tutti
