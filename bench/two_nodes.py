@@ -42,13 +42,21 @@ class TwoNodes:
             subprocess.run(["tc", "-n", netns, "qdisc", "add", "dev", self.veth, "root", "tbf", "rate", rate, "burst", burst,
                             "latency", "50ms"], check=True, capture_output=True, text=True)
 
+    def cut(self):
+        self.ip("-n", self.netns[1], "link", "set", self.veth, "down")
+
+    def mend(self):
+        self.ip("-n", self.netns[1], "link", "set", self.veth, "up")
+
     def sent_bytes(self):
         """What each end has put on the wire."""
-        path = f"/sys/class/net/{self.veth}/statistics/tx_bytes"
-        # `ip netns exec` mounts the namespace's own /sys.
-        return [int(subprocess.run(["ip", "netns", "exec", netns, "cat", path], check=True, capture_output=True, text=True).stdout)
-                for netns in self.netns]
+        sent = []
+        for node in (0, 1):
+            table = subprocess.run(self.command(node, ["cat", "/proc/net/dev"]), check=True, capture_output=True, text=True).stdout
+            line = next(line for line in table.splitlines() if line.strip().startswith(self.veth + ":"))
+            sent.append(int(line.split(":")[1].split()[8]))
+        return sent
 
     def command(self, node, command):
-        """The command line that runs `command` on a node (0 or 1)."""
-        return ["ip", "netns", "exec", self.netns[node], *map(str, command)]
+        """The command line that runs `command` on a node (0 or 1). The process is the command's own, with its id."""
+        return ["nsenter", f"--net=/run/netns/{self.netns[node]}", *map(str, command)]
