@@ -1,5 +1,6 @@
 #include "comm/nccl/fake_nccl.h"
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -265,6 +266,8 @@ struct FakeStream::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> work;
+  std::array<uint64_t, 64> marks{};  // work queued before it; as on a GPU, a mark stands for the 64th after it, too
+  uint64_t last_mark = 0;
   uint64_t queued = 0;
   uint64_t done = 0;
   bool stop = false;
@@ -300,12 +303,19 @@ void* FakeStream::handle() const { return const_cast<FakeStream*>(this); }
 
 uint64_t FakeStream::mark() {
   std::lock_guard lock(impl_->mutex);
-  return impl_->queued;
+  ++impl_->last_mark;
+  impl_->marks[impl_->last_mark % impl_->marks.size()] = impl_->queued;
+  return impl_->last_mark;
 }
 
 bool FakeStream::reached(uint64_t mark) {
   std::lock_guard lock(impl_->mutex);
-  return impl_->done >= mark;
+  return impl_->done >= impl_->marks[mark % impl_->marks.size()];
+}
+
+uint64_t FakeStream::ahead() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->queued - impl_->done;
 }
 
 void FakeStream::push(std::function<void()> work) {

@@ -36,6 +36,7 @@ class FakeStream final : public DeviceStream {
   bool reached(uint64_t mark) override;
   void copy(void* to, const void* from, size_t bytes) override;
   void push(std::function<void()> work);
+  uint64_t ahead() const;  // work queued and not done
 
  private:
   struct Impl;

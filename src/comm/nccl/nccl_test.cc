@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -228,6 +229,34 @@ TEST(Nccl, AbortFreesAWaitingRank) {
   });
   EXPECT_THAT(outcome.errors, testing::Each("the cluster has ended"));
   EXPECT_LT(outcome.seconds, 2);
+}
+
+// The host is hundreds of calls ahead for longer than a call may take, and everything moves.
+TEST(Nccl, ALongQueueIsNotLate) {
+  constexpr int kCalls = 1000;
+  constexpr uint64_t kAhead = 200;  // 0.4 s
+  const Outcome outcome = run_ranks(2, {.delay = std::chrono::milliseconds(2)}, std::chrono::milliseconds(1500), [](Rank r) {
+    std::vector<float> data(kCalls, 1.0f);
+    for (int i = 0; i < kCalls; ++i) {
+      r.comm.all_reduce(&data[static_cast<size_t>(i)], 1, DType::kF32);
+      if (i % 100 == 99) r.comm.watch();
+      while (r.stream.ahead() > kAhead) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    r.comm.finish();
+    EXPECT_THAT(data, testing::Each(2.0f));
+  });
+  EXPECT_THAT(outcome.errors, testing::Each(""));
+  EXPECT_GT(outcome.seconds, 1.8);  // else nothing could have been late
+}
+
+TEST(NcclEnvironment, PeerToPeerIsOffWhenTheUserSaysSo) {
+  ::unsetenv("NCCL_P2P_DISABLE");
+  EXPECT_FALSE(nccl::p2p_is_off());
+  ::setenv("NCCL_P2P_DISABLE", "0", 1);
+  EXPECT_FALSE(nccl::p2p_is_off());
+  ::setenv("NCCL_P2P_DISABLE", "1", 1);
+  EXPECT_TRUE(nccl::p2p_is_off());
+  ::unsetenv("NCCL_P2P_DISABLE");
 }
 
 TEST(NcclEnvironment, NodesOfOneMachineAreKeptApart) {

@@ -19,6 +19,9 @@ using nccl::kSuccess;
 constexpr auto kWatchInterval = std::chrono::milliseconds(50);
 constexpr auto kLockPatience = std::chrono::seconds(2);
 constexpr auto kPoll = std::chrono::microseconds(50);
+// A step of prompts queues hundreds of calls. A stream tells its latest 64 marks apart, so that many of them are not marked
+// at once: the others are covered by the next mark of watch().
+constexpr size_t kMostMarked = 16;
 
 int type_of(DType dtype) {
   switch (dtype) {
@@ -129,19 +132,20 @@ void NcclTransport::enqueue(const Call& call, const std::function<nccl::Result(n
     fail(fmt::format("{} over NCCL in group {}: {}", describe(call), group_.name, reason), /*final=*/false);
     check();
   }
-  note_queued(call);
+  note_queued(call, /*always=*/false);
 }
 
-void NcclTransport::note_queued(const Call& call) {
+void NcclTransport::note_queued(const Call& call, bool always) {
   if (stream_.capturing()) return;
-  const uint64_t mark = stream_.mark();
   std::lock_guard lock(queued_mutex_);
-  queued_.push_back({mark, describe(call), call.start, call.deadline});
+  while (!queued_.empty() && stream_.reached(queued_.front().mark)) queued_.pop_front();
+  if (!always && queued_.size() >= kMostMarked) return;
+  queued_.push_back({stream_.mark(), describe(call), call.start, call.deadline});
 }
 
 void NcclTransport::watch(const Call& call) {
   check();
-  note_queued(call);
+  note_queued(call, /*always=*/true);
 }
 
 void NcclTransport::all_reduce(const Call& call, void* data, int64_t count, DType dtype) {

@@ -61,7 +61,7 @@ class NcclTransport final : public DeviceTransport {
   void enqueue(const Call& call, const std::function<nccl::Result(nccl::Comm, nccl::Stream)>& body);
   nccl::Result settled(nccl::Result result, Deadline deadline);
   std::string text_of(nccl::Result result);
-  void note_queued(const Call& call);
+  void note_queued(const Call& call, bool always);
   void run_watchdog();
   void look();                                     // one turn of the watchdog
   void fail(const std::string& what, bool final);  // the first one counts; ends what waits
@@ -78,7 +78,7 @@ class NcclTransport final : public DeviceTransport {
   int64_t number_ = 0;  // of the last call; worker thread
 
   std::mutex queued_mutex_;
-  std::deque<Queued> queued_;  // not known to have ended
+  std::deque<Queued> queued_;  // not known to have ended; some of them, and the latest that was watched
 
   std::atomic<bool> failed_{false};
   std::mutex error_mutex_;
