@@ -36,14 +36,16 @@ class AlgorithmTable {
   std::array<SumWay, 65> ways_;  // by bit width of the message's bytes
 };
 
-// The measurement's ways to the transport.
+// The measurement's ways to the transport: run or time.
 struct SumTrial {
   std::vector<SumWay> ways;                           // those that the transport has
   std::function<void(SumWay way, size_t bytes)> run;  // one all-reduce
+  std::function<double(SumWay way, size_t bytes)> time;  // or, with a clock of the transport's own: the seconds of one
   std::function<double(double seconds)> slowest;      // over all ranks, the same on all
   size_t growth = 4;                                  // from one size to the next
 };
-// Tries sizes from 1 KiB up to `largest_bytes` and ends when `budget` is spent, as on a slow link:
+// Tries sizes from 1 KiB up to `largest_bytes`. A way is chosen over those before it in `ways` when it is clearly faster.
+// Ends when `budget` is spent, as on a slow link:
 // larger messages then go in two shots, which move fewer bytes. Every rank calls it at the same
 // point.
 void measure_algorithms(AlgorithmTable& table, const SumTrial& trial, size_t largest_bytes,

@@ -80,12 +80,14 @@ void CudaIpcTransport::measure(Deadline deadline) {
     move_ways.push_back(SumWay::kNccl);
   }
   begin(call);
-  measurement.choose(sums_, ways, [&](SumWay way, void* data, size_t bytes) { sum(call, way, data, bytes, DType::kBF16); });
+  measurement.choose(sums_, ways, Measurement::kLargestBytes, [&](SumWay way, void* data, size_t bytes) { sum(call, way, data, bytes, DType::kBF16); });
   if (nccl_ == nullptr) return;
-  measurement.choose(moves_, move_ways, [&](SumWay way, void* data, size_t bytes) {
-    void* to = at(data, Measurement::kLargestBytes);
-    if (way == SumWay::kNccl) nccl_->all_gather(call, data, to, bytes);
-    else exchange_pieces(data, 0, to, bytes, bytes, -1);
+  // Of everything that moves and does not add, what has to be cut up most.
+  const auto ranks = static_cast<size_t>(group_.size);
+  measurement.choose(moves_, move_ways, Measurement::kRoomBytes / (2 * ranks), [&](SumWay way, void* data, size_t bytes) {
+    void* to = at(data, ranks * bytes);
+    if (way == SumWay::kNccl) nccl_->all_to_all(call, data, to, bytes);
+    else exchange_pieces(data, bytes, to, bytes, bytes, -1);
   });
 }
 

@@ -88,13 +88,17 @@ Measurement::Measurement(CudaStream& stream, Communicator& control, std::functio
     : stream_(stream),
       control_(control),
       finish_(std::move(finish)),
-      data_(cuda::allocate((kMaxRanks + 1) * kLargestBytes, stream.device())) {
+      data_(cuda::allocate(kRoomBytes, stream.device())) {
+  check(cudaEventCreate(&begin_), "cudaEventCreate");
+  check(cudaEventCreate(&end_), "cudaEventCreate");
   cuda::zero_async(data_->data(), data_->bytes(), stream_.handle());
 }
 
 Measurement::~Measurement() {
   (void)cudaStreamSynchronize(stream_.stream());
   drop_graphs();
+  (void)cudaEventDestroy(begin_);
+  (void)cudaEventDestroy(end_);
 }
 
 void Measurement::drop_graphs() {
@@ -102,22 +106,22 @@ void Measurement::drop_graphs() {
   graphs_.clear();
 }
 
-void Measurement::choose(AlgorithmTable& table, const std::vector<SumWay>& ways, const Run& run) {
+void Measurement::choose(AlgorithmTable& table, const std::vector<SumWay>& ways, size_t largest, const Run& run) {
   SumTrial trial;
   trial.ways = ways;
-  trial.run = [&](SumWay way, size_t bytes) { replay(way, bytes, run); };
+  trial.time = [&](SumWay way, size_t bytes) { return replay(way, bytes, run); };
   trial.slowest = [&](double seconds) {
     std::vector<double> all(static_cast<size_t>(control_.size()));
     control_.all_gather(&seconds, all.data(), sizeof seconds);
     return *std::max_element(all.begin(), all.end());
   };
   trial.growth = 2;
-  measure_algorithms(table, trial, kLargestBytes, kBudget);
+  measure_algorithms(table, trial, largest, kBudget);
   drop_graphs();
 }
 
 // Captured on first use; the first replay of a size is the table's warm-up.
-void Measurement::replay(SumWay way, size_t bytes, const Run& run) {
+double Measurement::replay(SumWay way, size_t bytes, const Run& run) {
   cudaGraphExec_t& graph = graphs_[{way, bytes}];
   if (graph == nullptr) {
     const int calls = bytes > (size_t{4} << 20) ? 3 : 20;
@@ -130,8 +134,13 @@ void Measurement::replay(SumWay way, size_t bytes, const Run& run) {
     check(cudaGraphInstantiate(&graph, recorded, 0), "cudaGraphInstantiate");
     check(cudaGraphDestroy(recorded), "cudaGraphDestroy");
   }
+  check(cudaEventRecord(begin_, stream_.stream()), "cudaEventRecord");
   check(cudaGraphLaunch(graph, stream_.stream()), "cudaGraphLaunch");
+  check(cudaEventRecord(end_, stream_.stream()), "cudaEventRecord");
   finish_();
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 }  // namespace tutti::cuda_ipc

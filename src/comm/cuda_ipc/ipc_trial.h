@@ -32,25 +32,28 @@ std::string run_self_test(const SelfTest& test);
 class Measurement {
  public:
   static constexpr size_t kLargestBytes = size_t{64} << 20;
+  static constexpr size_t kRoomBytes = 8 * kLargestBytes;
 
-  // Takes 9 * kLargestBytes of device memory while it lives: a gather of eight ranks. `finish` waits for the stream.
+  // Takes kRoomBytes of device memory while it lives. `finish` waits for the stream.
   Measurement(CudaStream& stream, Communicator& control, std::function<void()> finish);
   ~Measurement();
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;
 
   using Run = std::function<void(SumWay way, void* data, size_t bytes)>;
-  // `run` queues one call on `data`. All ranks together.
-  void choose(AlgorithmTable& table, const std::vector<SumWay>& ways, const Run& run);
+  // `run` queues one call on `data`, of at most `largest` bytes. All ranks together.
+  void choose(AlgorithmTable& table, const std::vector<SumWay>& ways, size_t largest, const Run& run);
 
  private:
-  void replay(SumWay way, size_t bytes, const Run& run);
+  double replay(SumWay way, size_t bytes, const Run& run);  // seconds, by the device's clock
   void drop_graphs();
 
   CudaStream& stream_;
   Communicator& control_;
   std::function<void()> finish_;
   std::shared_ptr<Buffer> data_;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
   std::map<std::pair<SumWay, size_t>, cudaGraphExec_t> graphs_;
 };
 
