@@ -143,7 +143,7 @@ void Head::on_gone(const std::shared_ptr<NodeSession>& session) {
   std::unique_lock lock(mutex_);
   const int node = node_of_session(session);
   lock.unlock();
-  if (node >= 0) lose(node, "its node closed the connection");
+  if (node >= 0) lose(node, "the connection to its node has ended");
 }
 
 // The node does not belong any more; a node that comes back joins anew.
@@ -165,7 +165,8 @@ void Head::lose(int id, const std::string& why) {
     expected = leaving_;
   }
   if (group) {
-    for (const int rank : node.ranks) group->on_lost(rank, why);
+    const std::string link = fmt::format("{}; link {} from {} to {}", why, own_interface_, own_address_, node.address);
+    for (const int rank : node.ranks) group->on_lost(rank, link);
   }
   session->end();
   changed_.notify_all();
