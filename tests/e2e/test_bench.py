@@ -109,5 +109,37 @@ class BenchOffline(ApiTest):
         self.assertIn("more than --max-model-len 512", too_long.stderr)
 
 
+class BenchComm(unittest.TestCase):
+    FLAGS = ["comm", "--transport", "shm", "--sizes", "1K,8k", "--collectives", "all-reduce,send-recv"]
+
+    def test_table(self):
+        done = bench(*self.FLAGS, "--ranks", 3)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0], "3 ranks, shm, F32")
+        self.assertEqual(lines[1].split(), ["collective", "bytes", "p50", "us", "best", "us", "p99", "us"])
+        self.assertEqual([line.split()[:2] for line in lines[2:]], [["all-reduce", "1024"], ["all-reduce", "8000"], ["send-recv", "1024"],
+                                                                    ["send-recv", "8000"]])
+
+    def test_json(self):
+        done = bench(*self.FLAGS, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual((found["transport"], found["ranks"], len(found["results"])), ("shm", 2, 4))
+        for row in found["results"]:
+            self.assertLessEqual(row["min_us"], row["p50_us"])
+            self.assertLessEqual(row["p50_us"], row["p99_us"])
+            self.assertGreater(row["min_us"], 0)
+
+    def test_refusals(self):
+        for flags, why in (([*self.FLAGS[:-1], "gossip"], "--collectives gossip: expected all-reduce,"),
+                           (["comm", "--transport", "pigeon"], "--transport pigeon: expected auto,"),
+                           (["comm", "--ranks", 1], "--ranks 1: expected 2 to 64"),
+                           (["comm", "--netns", "a"], "--netns and --addresses need one entry for each of the 2 ranks")):
+            done = bench(*flags)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(why, done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()
