@@ -3,69 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <random>
 
-#include "engine/fake_executor.h"
+#include "engine/scheduler_testing.h"
 
 namespace tutti {
 namespace {
-
-EngineRequest make_request(RequestId id, int prompt_tokens, int max_tokens, int first_token = 0) {
-  EngineRequest r;
-  r.id = id;
-  r.prompt_token_ids.resize(static_cast<size_t>(prompt_tokens));
-  std::iota(r.prompt_token_ids.begin(), r.prompt_token_ids.end(), first_token ? first_token : static_cast<int>(id) * 10000);
-  r.sampling.max_tokens = max_tokens;
-  return r;
-}
-
-Scheduler::Options make_options() {
-  Scheduler::Options o;
-  o.scheduler.max_num_batched_tokens = 64;
-  o.scheduler.max_num_seqs = 8;
-  o.scheduler.max_model_len = 4096;
-  o.block_size = 16;
-  o.num_kv_blocks = 64;
-  return o;
-}
-
-// Runs steps one at a time against workers that check what they are told, and keeps all outputs.
-struct Harness {
-  explicit Harness(const Scheduler::Options& options)
-      : scheduler(options), workers({}, [](RequestId id, int64_t i) { return static_cast<int32_t>(id * 100 + static_cast<uint64_t>(i)); }) {
-    workers.block_size = options.block_size;
-  }
-
-  SchedulerOutput step() {
-    SchedulerOutput s = scheduler.schedule();
-    if (!s.scheduled.empty()) scheduler.update(workers.run(s));
-    collect();
-    return s;
-  }
-  void collect() {
-    for (TokenOutput& o : scheduler.take_outputs()) {
-      auto& tokens = this->tokens[o.id];
-      tokens.insert(tokens.end(), o.token_ids.begin(), o.token_ids.end());
-      if (o.finish_reason != FinishReason::kNone) finished[o.id] = o;
-    }
-    scheduler.check_invariants();
-  }
-  void run_to_end() {
-    for (int i = 0; i < 10000 && scheduler.has_requests(); ++i) step();
-    EXPECT_FALSE(scheduler.has_requests());
-  }
-
-  Scheduler scheduler;
-  FakeExecutor workers;
-  std::map<RequestId, std::vector<int32_t>> tokens;
-  std::map<RequestId, TokenOutput> finished;
-};
-
-std::vector<int32_t> expected_tokens(RequestId id, int count) {
-  std::vector<int32_t> all(static_cast<size_t>(count));
-  std::iota(all.begin(), all.end(), static_cast<int32_t>(id) * 100);
-  return all;
-}
 
 TEST(Scheduler, ARestartLosesNoToken) {
   Harness h(make_options());
@@ -248,56 +190,6 @@ TEST(Scheduler, StopTokenEndsAndTheStepInFlightIsIgnored) {
   EXPECT_EQ(h.scheduler.pool().num_used(), 0);
 }
 
-TEST(Scheduler, PreemptsTheLastInLineAndItsTextIsTheSame) {
-  auto options = make_options();
-  options.num_kv_blocks = 6;
-  options.enable_prefix_caching = false;
-  Harness h(options);
-  h.scheduler.add(make_request(1, 30, 40));
-  h.scheduler.add(make_request(2, 30, 40));
-  h.run_to_end();
-  EXPECT_GT(h.scheduler.counters().num_preemptions, 0);
-  EXPECT_EQ(h.tokens[1], expected_tokens(1, 40));
-  EXPECT_EQ(h.tokens[2], expected_tokens(2, 40));
-  EXPECT_EQ(h.scheduler.counters().prompt_tokens, 60);
-}
-
-// Blocks 0, 1, 4 and 2, 3, 5 are held; the first request needs a fourth block, and gets one of the second's.
-TEST(Scheduler, PreemptionGivesTheBlocksToWhoComesFirst) {
-  auto options = make_options();
-  options.num_kv_blocks = 6;
-  options.enable_prefix_caching = false;
-  Harness h(options);
-  h.scheduler.add(make_request(1, 30, 40));
-  h.scheduler.add(make_request(2, 30, 40));
-  SchedulerOutput s = h.step();
-  EXPECT_EQ(s.scheduled[0].new_block_ids, (std::vector<int32_t>{0, 1}));
-  EXPECT_EQ(s.scheduled[1].new_block_ids, (std::vector<int32_t>{2, 3}));
-  h.step();
-  h.step();
-  s = h.step();  // the 33rd token of each
-  EXPECT_EQ(s.scheduled[0].new_block_ids, (std::vector<int32_t>{4}));
-  EXPECT_EQ(s.scheduled[1].new_block_ids, (std::vector<int32_t>{5}));
-  for (int i = 5; i < 20; ++i) EXPECT_EQ(h.step().num_tokens(), 2);
-  s = h.step();  // the 49th
-  ASSERT_EQ(s.scheduled.size(), 1u);
-  EXPECT_EQ(s.scheduled[0].id, 1u);
-  EXPECT_EQ(s.scheduled[0].new_block_ids, (std::vector<int32_t>{5}));
-  EXPECT_EQ(s.dropped, (std::vector<RequestId>{2}));
-  EXPECT_EQ(h.scheduler.num_running(), 1);
-  EXPECT_EQ(h.scheduler.num_waiting(), 1);
-  EXPECT_EQ(h.scheduler.pool().num_used(), 4);
-  while (!h.finished.contains(1)) h.step();
-  s = h.step();  // starts again with what it had said
-  ASSERT_EQ(s.new_requests.size(), 1u);
-  EXPECT_EQ(s.new_requests[0].num_prompt_tokens, 30);
-  EXPECT_EQ(s.new_requests[0].token_ids.size(), 49u);
-  EXPECT_EQ(s.scheduled[0].num_tokens, 49);
-  EXPECT_EQ(s.scheduled[0].new_block_ids.size(), 4u);
-  h.run_to_end();
-  EXPECT_EQ(h.tokens[2], expected_tokens(2, 40));
-}
-
 // A long prompt takes what decodes leave of every step: they never wait for it, and later arrivals do not overtake it.
 TEST(Scheduler, NobodyStarves) {
   Harness h(make_options());
@@ -333,42 +225,6 @@ TEST(Scheduler, ARequestThatCanNeverFitEndsWithAnError) {
   h.run_to_end();
   EXPECT_EQ(h.finished[2].finish_reason, FinishReason::kError);
   EXPECT_NE(h.finished[2].error.find("full with this request alone"), std::string::npos);
-}
-
-TEST(Scheduler, AbortInFlightFreesBlocksAndTellsWorkers) {
-  Harness h(make_options());
-  h.scheduler.add(make_request(1, 20, 50));
-  const SchedulerOutput a = h.scheduler.schedule();
-  h.scheduler.abort(1);
-  h.scheduler.update(h.workers.run(a));
-  h.collect();
-  EXPECT_EQ(h.finished[1].finish_reason, FinishReason::kAbort);
-  EXPECT_EQ(h.scheduler.pool().num_used(), 0);
-  h.scheduler.add(make_request(2, 4, 1));
-  EXPECT_EQ(h.step().dropped, (std::vector<RequestId>{1}));
-}
-
-// The blocks of an aborted request go on to the next one while steps that write to them are in flight.
-TEST(Scheduler, AbortWithTwoStepsInFlightHandsTheBlocksOn) {
-  auto options = make_options();
-  options.num_kv_blocks = 2;
-  Harness h(options);
-  h.scheduler.add(make_request(1, 20, 50));
-  const SchedulerOutput a = h.scheduler.schedule();
-  const SchedulerOutput b = h.scheduler.schedule();
-  EXPECT_EQ(a.scheduled[0].new_block_ids, (std::vector<int32_t>{0, 1}));
-  h.scheduler.add(make_request(2, 20, 1));
-  h.scheduler.abort(1);
-  const SchedulerOutput c = h.scheduler.schedule();
-  ASSERT_EQ(c.scheduled.size(), 1u);
-  EXPECT_EQ(c.scheduled[0].id, 2u);
-  EXPECT_EQ(c.scheduled[0].new_block_ids, (std::vector<int32_t>{1, 0}));
-  EXPECT_EQ(c.dropped, (std::vector<RequestId>{1}));
-  for (const SchedulerOutput* step : {&a, &b, &c}) h.scheduler.update(h.workers.run(*step));
-  h.collect();
-  EXPECT_TRUE(h.tokens[1].empty());
-  EXPECT_EQ(h.finished[1].finish_reason, FinishReason::kAbort);
-  EXPECT_EQ(h.tokens[2], expected_tokens(2, 1));
 }
 
 TEST(Scheduler, PriorityGoesFirstWhenAsked) {
@@ -460,51 +316,6 @@ TEST(Scheduler, AStepsMessageHasAnEnd) {
   EXPECT_EQ(ids(h.step()), (std::vector<RequestId>{4}));  // more than there should be, but nobody else waits for it
   h.run_to_end();
   EXPECT_EQ(h.tokens[3].size(), 1u);
-}
-
-// Random arrivals, aborts (in every second round), sizes and look-ahead under memory pressure: every request that was not
-// aborted gets exactly its tokens, each prompt token counts once, budgets hold, and nothing starves.
-TEST(Scheduler, RandomLoadGivesEveryRequestItsTokens) {
-  std::mt19937 rng(7);
-  for (int round = 0; round < 40; ++round) {
-    auto options = make_options();
-    options.num_kv_blocks = 12 + static_cast<int64_t>(rng() % 40);
-    options.enable_prefix_caching = rng() % 2 == 0;
-    Harness h(options);
-    std::map<RequestId, int> wanted;
-    std::deque<SchedulerOutput> flying;
-    RequestId next = 1;
-    int64_t prompt_tokens = 0;
-    for (int turn = 0; turn < 3000 && (next <= 60 || h.scheduler.has_requests() || !flying.empty()); ++turn) {
-      if (next <= 60 && rng() % 3 == 0) {
-        const int count = 1 + static_cast<int>(rng() % 30);
-        wanted[next] = count;
-        const int prompt = 1 + static_cast<int>(rng() % 120);
-        prompt_tokens += prompt;
-        h.scheduler.add(make_request(next, prompt, count, rng() % 2 ? 777 : 0));
-        ++next;
-      }
-      if (round % 2 == 1 && !wanted.empty() && rng() % 40 == 0) {
-        const RequestId id = 1 + rng() % (next - 1);
-        h.scheduler.abort(id);
-        if (!h.finished.contains(id)) wanted.erase(id);
-      }
-      SchedulerOutput s = h.scheduler.schedule();
-      ASSERT_LE(s.num_tokens(), options.scheduler.max_num_batched_tokens);
-      ASSERT_LE(h.scheduler.num_running(), options.scheduler.max_num_seqs);
-      if (!s.scheduled.empty()) flying.push_back(std::move(s));
-      if (flying.size() >= 2 || (!flying.empty() && rng() % 2)) {
-        h.scheduler.update(h.workers.run(flying.front()));
-        flying.pop_front();
-      }
-      h.collect();
-    }
-    EXPECT_FALSE(h.scheduler.has_requests());
-    if (round % 2 == 0) {
-      EXPECT_EQ(h.scheduler.counters().prompt_tokens, prompt_tokens);
-    }
-    for (const auto& [id, count] : wanted) EXPECT_EQ(h.tokens[id], expected_tokens(id, count)) << "request " << id;
-  }
 }
 
 }  // namespace
