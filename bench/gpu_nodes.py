@@ -23,7 +23,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from gpu_server import Failed, Server, children_of, compare, random_prompts  # noqa: E402
+from gpu_server import Failed, Server, children_of, compare, leave_nothing, random_prompts  # noqa: E402
 from two_nodes import TwoNodes  # noqa: E402
 
 LAYOUTS = {"tp2": ["-tp", 2], "pp2": ["-pp", 2]}
@@ -215,6 +215,7 @@ def main():
     parser.add_argument("--commit", default="")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    leave_nothing()
     acceptance = Acceptance(args)
     acceptance.run()
     commit = args.commit or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()

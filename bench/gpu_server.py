@@ -12,6 +12,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -39,6 +40,16 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
+def leave_nothing():
+    """From now on a SIGTERM, as `timeout` sends it, ends this script and all that it has started."""
+    def ended(*_):
+        for process in Process.started:
+            if process.process.poll() is None:
+                process.process.kill()  # its ranks die with it
+        sys.exit("ended by a signal")
+    signal.signal(signal.SIGTERM, ended)
+
+
 def children_of(pid):
     try:
         return [int(c) for task in pathlib.Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()]
@@ -49,11 +60,14 @@ def children_of(pid):
 class Process:
     """A tutti process with its log in a file."""
 
+    started = []
+
     def __init__(self, command, log, environment):
         self.log_path = pathlib.Path(log)
         self.command = list(map(str, command))
         with open(self.log_path, "w") as out:
             self.process = subprocess.Popen(self.command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        Process.started.append(self)
 
     @property
     def pid(self):

@@ -21,7 +21,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from gpu_server import PORTS, READY, Failed, Process  # noqa: E402
+from gpu_server import PORTS, READY, Failed, Process, leave_nothing  # noqa: E402
 
 BATCHES = [1, 8, 32, 128]
 INPUT, OUTPUT = 480, 64
@@ -149,6 +149,7 @@ def main():
     parser.add_argument("--commit", default="")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    leave_nothing()
     sweep = Sweep(args)
     sweep.run(args.jobs)
     commit = args.commit or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
