@@ -132,11 +132,12 @@ void Head::model_files(const std::shared_ptr<NodeSession>& session, const NodeMo
     lock.unlock();
     return refuse(session, copy.hello, *refusal);
   }
+  // First, so that what whoever waits says next comes after it.
+  log::fact("joined", "{} {}: {} cores, {:.1f} GiB, {}; same build, processor features and model files", copy.name,
+            copy.address, copy.hello.cores, copy.hello.memory_gib, name_ranks(copy.ranks));
   node->state = NodeState::kJoined;
   lock.unlock();
   changed_.notify_all();
-  log::fact("joined", "{} {}: {} cores, {:.1f} GiB, {}; same build, processor features and model files", copy.name,
-            copy.address, copy.hello.cores, copy.hello.memory_gib, name_ranks(copy.ranks));
 }
 
 void Head::on_gone(const std::shared_ptr<NodeSession>& session) {

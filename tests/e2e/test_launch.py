@@ -99,7 +99,7 @@ class Launch(ClusterTest):
         health_port = free_ports(1)[0]
         worker = self.start(*line.group(1).split(), "--tensor-parallel-size", 2, "--pipeline-parallel-size", 1, "--port", health_port)
         head.wait_for(READY)
-        head.wait_for(r"joined +.* 127.0.0.1: .*rank 1; same build")
+        head.wait_for(r"joined +.* 127.0.0.1: .*rank 1; same build(.|\n)*layout +TP=2 over 2 nodes")
         worker.wait_for(rf"ready +rank 1 serves. Health and metrics: http://127.0.0.1:{health_port}. Ctrl-C leaves")
         self.assertEqual(self.complete(), self.reference_text())
         self.assertIn('"ready"', self.get("/health", port=health_port))
