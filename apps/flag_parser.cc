@@ -140,6 +140,7 @@ struct FlagParser::Impl {
   explicit Impl(const std::string& command, const std::string& summary) : app(summary, command) {
     app.formatter(std::make_shared<HelpFormatter>());
     app.set_help_flag("--help,-h", "this text");
+    app.add_option("--config", texts.emplace_back(), "a YAML file of flags, \"port: 8001\"; the command line wins");  // read before
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.allow_extras(true);
   }
