@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "text/unicode.h"
 
@@ -41,16 +42,17 @@ std::string TokenDecoder::decode(const std::vector<TokenId>& ids, bool skip_spec
   for (const TokenId id : ids) {
     if (!in_range(id)) continue;
     const uint8_t flags = flags_[id];
-    if (skip_special && (flags & kSpecial)) continue;
+    if (skip_special && (flags & kSpecial)) {
+      // A control piece has no text, but SentencePiece joins no bytes across it.
+      if (rules_.invalid == InvalidBytes::kByteReplaced) flush_bytes(run, out);
+      continue;
+    }
     std::string_view text = texts_[id];
     if ((flags & kByte) && rules_.invalid != InvalidBytes::kReplaced) {
       run += text;
       continue;
     }
-    if (!run.empty()) {
-      append_bytes(run, out);
-      run.clear();
-    }
+    flush_bytes(run, out);
     at_start = at_start && out.empty();
     const bool strips = at_start && !(flags & kUnknown);
     for (int i = 0; strips && i < rules_.leading_spaces && text.starts_with(' '); ++i) {
@@ -65,13 +67,15 @@ std::string TokenDecoder::decode(const std::vector<TokenId>& ids, bool skip_spec
     }
     first = false;
   }
-  append_bytes(run, out);
+  flush_bytes(run, out);
   if (strip_whole) out.erase(0, std::min<size_t>(rules_.leading_spaces, out.find_first_not_of(' ')));
   if (rules_.invalid == InvalidBytes::kReplaced && !valid_utf8(out)) return repair_utf8(out);
   return out;
 }
 
-void TokenDecoder::append_bytes(const std::string& bytes, std::string& out) const {
+void TokenDecoder::flush_bytes(std::string& run, std::string& out) const {
+  if (run.empty()) return;
+  const std::string bytes = std::exchange(run, {});
   if (valid_utf8(bytes)) {
     out += bytes;
     return;

@@ -42,7 +42,7 @@ class TokenDecoder {
  private:
   static constexpr uint8_t kSpecial = 1, kByte = 2, kUnknown = 4;
   bool in_range(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < flags_.size(); }
-  void append_bytes(const std::string& bytes, std::string& out) const;
+  void flush_bytes(std::string& run, std::string& out) const;
 
   TokenStrings texts_;
   std::vector<uint8_t> flags_;
