@@ -50,7 +50,7 @@ ClientResponse TestServer::post(const std::string& path, const Json& body, const
 }
 
 bool eventually(const std::function<bool()>& condition) {
-  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
   while (!deadline.passed()) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

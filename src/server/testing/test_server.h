@@ -50,7 +50,7 @@ class TestServer {
   std::thread thread_;
 };
 
-// Until `condition` holds, at most 10 s.
+// Until `condition` holds; a minute, because a sanitizer on a busy machine may take ten seconds for megabytes of JSON.
 bool eventually(const std::function<bool()>& condition);
 
 }  // namespace tutti
