@@ -41,6 +41,7 @@ class ConnectionBase {
 class ArrivingBytes {
  public:
   explicit ArrivingBytes(uint64_t most) : most_(most) {}
+  uint64_t sum() const { return sum_; }
 
   // One connection's share.
   class Share {

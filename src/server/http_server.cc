@@ -322,6 +322,7 @@ std::string HttpServer::address() const {
 }
 
 EventLoop& HttpServer::loop() { return *impl_->loops[0]; }
+uint64_t HttpServer::arriving_bytes() const { return impl_->arriving.sum(); }
 
 void HttpServer::run() {
   IoLoop& first = *impl_->loops[0];

@@ -2,6 +2,7 @@
 // is called on the loop of the request's connection.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,7 @@ class HttpServer {
   std::string address() const;  // "http://127.0.0.1:8000", "https://...", "unix:/run/tutti.sock"
 
   EventLoop& loop();  // the first one
+  uint64_t arriving_bytes() const;  // what max_arriving_bytes bounds; from any thread
 
   // Serves on this thread and config.io_threads - 1 others. Returns after stop().
   void run();
