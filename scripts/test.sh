@@ -46,14 +46,18 @@ tsan() {
   (cd "$ROOT" && ctest --preset tsan -R "^($(IFS='|'; echo "${TSAN_TESTS[*]}"))\$" --no-tests=error)
 }
 
-# Compiles the CUDA kernels and links everything that runs on them. That needs the compiler, not a GPU; Debian has none
-# that knows Hopper, so a machine without NVIDIA's own only says so.
+# Compiles the CUDA kernels and links everything that runs on them. That needs the compiler, not a GPU.
 cuda() {
-  if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
-    say cuda "not compiled: no nvcc in PATH or /usr/local/cuda (CUDA 13's compiler is enough, a GPU is not needed)"
+  local nvcc status=0
+  nvcc="$("$ROOT/scripts/cuda_compiler.sh" | tail -n 1)" || status=$?
+  if ((status == 69)) && [[ "${CI:-}" != true ]]; then
+    say cuda "not compiled: no nvcc in PATH or /usr/local/cuda, and none to download"
     return 0
   fi
-  build cuda tutti golden_models ops_conformance bench_ops_cuda bench_worker
+  ((status == 0)) || return 1
+  CMAKE_ARGS=(-DCMAKE_CUDA_COMPILER="$nvcc")
+  build cuda tutti golden_models ops_conformance bench_ops_cuda bench_worker || return 1
+  CMAKE_ARGS=()
 }
 
 FULL=1
