@@ -39,6 +39,7 @@ if [[ ! -e "$TOOLKIT" ]]; then
   rm -f "$PARTIAL"/wheels/nvidia/cu13/lib/libcublas* "$PARTIAL"/wheels/nvidia/cu13/lib/libnvblas*
   chmod -R u+rwX,go+rX "$PARTIAL/wheels"
   find "$PARTIAL/wheels/nvidia/cu13/bin" "$PARTIAL/wheels/nvidia/cu13/nvvm/bin" -type f -exec chmod 755 {} +
+  ln -s lib "$PARTIAL/wheels/nvidia/cu13/lib64"  # where nvcc looks
   mv "$PARTIAL/wheels/nvidia/cu13" "$TOOLKIT"
   say cuda "kept in $TOOLKIT"
 fi
