@@ -28,7 +28,9 @@ ParallelLMHead::ParallelLMHead(const BuildContext& build, const std::string& nam
 }
 
 void ParallelLMHead::forward(const Context& ctx, const Tensor& x, const Tensor& logits) const {
-  ops::linear(ctx, x, *table_, Tensor(), logits);
+  ops::Input input = x;
+  input.keep_outliers = true;
+  ops::linear(ctx, input, *table_, Tensor(), logits);
 }
 
 }  // namespace tutti

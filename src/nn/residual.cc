@@ -41,8 +41,9 @@ void Residual::add(const BlockOutput& block) {
 }
 
 ops::Input Residual::norm(const RMSNorm& norm) {
-  if (owed_) return normed(norm);
-  return {hidden_, norm.weight(), norm.eps()};
+  ops::Input input = owed_ ? ops::Input(normed(norm)) : ops::Input(hidden_, norm.weight(), norm.eps());
+  input.keep_outliers = true;
+  return input;
 }
 
 const Tensor& Residual::normed(const RMSNorm& norm) {

@@ -28,8 +28,9 @@ struct KernelTable {
   // As in ops.h; shapes are checked.
   PackedWeight (*pack_weight)(const Context&, std::span<const Tensor> pieces);
   void (*embedding)(const Context&, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
-  void (*linear)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
-  void (*gate_up_silu)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& out);
+  // `x` comes without a norm.
+  void (*linear)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
+  void (*gate_up_silu)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& out);
   void (*rms_norm)(const Context&, const Tensor& x, const Tensor& weight, double eps, const Tensor& out);
   void (*add_rms_norm)(const Context&, const Tensor& residual, const Tensor& delta, const Tensor& weight, double eps,
                        const Tensor& out);

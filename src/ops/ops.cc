@@ -78,10 +78,11 @@ class Scratch {
     CHECK(ctx_.arena != nullptr);
     return ctx_.arena->allocate({like.size(0), like.size(1)}, like.dtype());
   }
-  Tensor normed(const Input& x) const {
-    if (!x.norm_weight.defined()) return x.x;
-    const Tensor out = tensor(x.x);
-    kernel_table(ctx_).rms_norm(ctx_, x.x, x.norm_weight, x.eps, out);
+  Input normed(const Input& x) const {
+    if (!x.norm_weight.defined()) return x;
+    Input out = tensor(x.x);
+    kernel_table(ctx_).rms_norm(ctx_, x.x, x.norm_weight, x.eps, out.x);
+    out.keep_outliers = x.keep_outliers;
     return out;
   }
 

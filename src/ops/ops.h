@@ -40,6 +40,9 @@ struct Input {
   Tensor x;            // [num_tokens, in_features]
   Tensor norm_weight;  // F32 [in_features]; undefined: no norm
   double eps = 0;
+  // Where CPUs round inputs to 8 bits: blocks with an element far above the row get a second code (ops/cpu/outliers.h). Not
+  // for what crosses between ranks as codes.
+  bool keep_outliers = false;
 };
 
 // out = x W^T (+ bias).  out [num_tokens, out_features], bias F32 [out_features] or undefined

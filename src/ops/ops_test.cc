@@ -205,6 +205,52 @@ TEST_P(OpsTest, LinearOfEveryTypeAndRaggedShapes) {
   }
 }
 
+// Blocks with an element far above their row are seen with a second code for what the first one left, whatever rows come
+// along; each row has the bits that it has alone.
+TEST_P(OpsTest, OutliersAreRoundedTwice) {
+  for (const auto& [rows, k] : {std::array<int64_t, 2>{1, 576}, {7, 64}, {16, 320}, {33, 576}, {100, 1056}}) {
+    const int64_t n = 70;
+    const Weight w = make_weight(random_, DType::kQ8_0, n, k);
+    const PackedWeight packed = ops::pack_weight(ctx_, std::span(&w.tensor, 1));
+    ops::Input x = normals({rows, k});
+    x.keep_outliers = true;
+    for (int64_t i = uniform(0, 40); i < rows * k; i += uniform(1, 300)) x.x.data_as<float>()[i] *= 30.0f;
+    auto seen = seen_activations(ctx_, x.x, DType::kQ8_0);
+    int64_t far = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      double squares = 0;
+      for (int64_t i = 0; i < k; ++i) squares += seen[static_cast<size_t>(r * k + i)] * seen[static_cast<size_t>(r * k + i)];
+      for (int64_t b = 0; b < k; b += 32) {
+        const float* values = x.x.row<float>(r) + b;
+        double* block = seen.data() + r * k + b;
+        float largest = 0, left = 0, errors[32];
+        for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[i]));
+        if (largest * largest <= 12.25 * squares / static_cast<double>(k)) continue;
+        ++far;
+        for (int i = 0; i < 32; ++i) errors[i] = values[i] - static_cast<float>(block[i]), left = std::max(left, std::abs(errors[i]));
+        for (int i = 0; i < 32; ++i) block[i] += double{left / 127.0f} * std::nearbyint(errors[i] * (127.0f / left));
+      }
+    }
+    EXPECT_GT(far, 0);
+    const Tensor out = poisoned({rows, n}), alone = poisoned({1, n});
+    ops::linear(ctx_, x, packed, Tensor(), out);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < n; ++j) {
+        double expected = 0, magnitude = 0;
+        for (int64_t i = 0; i < k; ++i) {
+          const double term = seen[static_cast<size_t>(r * k + i)] * double{w.values[static_cast<size_t>(j * k + i)]};
+          expected += term, magnitude += std::abs(term);
+        }
+        ASSERT_NEAR(out.row<float>(r)[j], expected, 1e-6 * magnitude + 1e-6) << "[" << rows << ", " << k << "] at " << r << ", " << j;
+      }
+      ops::Input row = x.x.slice(0, r, 1);
+      row.keep_outliers = true;
+      ops::linear(ctx_, row, packed, Tensor(), alone);
+      ASSERT_EQ(std::memcmp(alone.data(), out.row<float>(r), alone.bytes()), 0) << "row " << r << " of " << rows;
+    }
+  }
+}
+
 // The largest codes against the largest activations: sums that are kept in narrow integers on the way must hold them.
 TEST_P(OpsTest, LargestCodesMeetLargestActivations) {
   for (const DType dtype : kWeightTypes) {

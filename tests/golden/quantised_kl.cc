@@ -1,5 +1,7 @@
 // How far a real model's predictions move when its matrices are quantised: prints, for each type, the mean KL divergence
-// from the same model in float32, at TP 1 and 2. The matrices of the given GGUF file are first decoded to float32.
+// from the same model in float32, at TP 1 and 2, and the parts of it: what the rounding of the weights alone does, and what
+// computing with them does beyond that (divergence from the rounded weights in float32). The matrices of the given GGUF
+// file are first decoded to float32.
 //
 //   quantised_kl MODEL.gguf [TOKENS]
 #include <algorithm>
@@ -91,7 +93,7 @@ int run(const std::string& path, size_t num_tokens) {
   std::vector<int32_t> prompt = Tokenizer::from_gguf(model->metadata())->encode(kText);
   prompt.resize(std::min({prompt.size(), num_tokens, size_t{127}}));
   const TinyModel temporary(Json::object());
-  const std::string file = temporary.path() + "/model.gguf";
+  const std::string file = temporary.path() + "/model.gguf", decoded = temporary.path() + "/decoded.gguf";
   write_model(*model, DType::kF32, file);
   const auto expected = rows(file, prompt, 1);
   std::printf("%zu positions\n", expected.size());
@@ -99,8 +101,14 @@ int run(const std::string& path, size_t num_tokens) {
                             DType::kQ4_1, DType::kQ4_0, DType::kIQ4_NL, DType::kIQ4_XS, DType::kQ3_K, DType::kQ2_K}) {
     const double share = write_model(*model, dtype, file);
     std::printf("%-7s of %3.0f %% of the weights: mean KL", std::string(dtype_name(dtype)).c_str(), 100 * share);
-    for (int tp : {1, 2}) std::printf(" %.2e (TP=%d)", mean_divergence(expected, rows(file, prompt, tp)), tp);
-    std::printf("\n");
+    std::vector<std::vector<float>> found[2];
+    for (int tp : {1, 2}) {
+      found[tp - 1] = rows(file, prompt, tp);
+      std::printf(" %.2e (TP=%d)", mean_divergence(expected, found[tp - 1]), tp);
+    }
+    write_model(*Checkpoint::open(file), DType::kF32, decoded);
+    const auto rounded = rows(decoded, prompt, 1);
+    std::printf("; weights %.2e, computing %.2e\n", mean_divergence(expected, rounded), mean_divergence(rounded, found[0]));
     std::fflush(stdout);
   }
   return 0;

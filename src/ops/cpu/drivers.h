@@ -14,8 +14,8 @@ namespace tutti::cpu {
 
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
 void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
-void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
-void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out);
+void linear(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
+void gate_up_silu(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& out);
 void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out);
 void add_rms_norm(const Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& weight, double eps,
                   const Tensor& out);
@@ -68,8 +68,8 @@ class Scratch {
   ~Scratch() { arena_.rewind(mark_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  uint8_t* bytes(int64_t count) { return arena_.allocate({count}, DType::kU8).data_as<uint8_t>(); }
-  float* floats(int64_t count) { return arena_.allocate({count}, DType::kF32).data_as<float>(); }
+  uint8_t* bytes(int64_t count) const { return arena_.allocate({count}, DType::kU8).data_as<uint8_t>(); }
+  float* floats(int64_t count) const { return arena_.allocate({count}, DType::kF32).data_as<float>(); }
 
  private:
   Arena& arena_;

@@ -62,6 +62,11 @@ struct LevelKernels {
   using PanelKernel = void (*)(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc);
   PanelKernel panel[static_cast<size_t>(DType::kCount)];
 
+  // c[row][0..32) += the products of some blocks of 32 k of a panel of Q8_0 with quantised tiles of these blocks only,
+  // `rows` <= quant_tile_rows high.
+  void (*q8_blocks)(const uint8_t* panel, const int32_t* blocks, int64_t count, const uint8_t* tiles, int rows, float* c,
+                    int64_t ldc);
+
   // One tile of `rows` <= tile rows of x, whose rows are `stride` floats apart.
   void (*float_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
   void (*quant_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);

@@ -144,6 +144,24 @@ void signed_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t
   }
 }
 
+// LevelKernels::q8_blocks
+void signed_blocks(const uint8_t* panel, const int32_t* blocks, int64_t count, const uint8_t* tiles, int rows, float* c,
+                   int64_t ldc) {
+  if (rows < kTileRows) return quant_blocks<V, Q8_0, V::kQuantTileRows>(panel, blocks, count, tiles, rows, c, ldc);
+  using E = ExpandedOf<V, Q8_0>;
+  constexpr int64_t kMost = kQuantChunk / kBlock;
+  alignas(64) uint8_t expanded[kMost * E::kUnitBytes];
+  TileConfig config;
+  config.use(rows, kQuads / E::kGroups, 0);
+  for (int64_t first = 0; first < count; first += kMost) {
+    const int64_t now = count - first < kMost ? count - first : kMost;
+    for (int64_t i = 0; i < now; ++i) expand_signed<Q8_0>(panel + blocks[first + i] * Q8_0::kUnitBytes, expanded + i * E::kUnitBytes);
+    for (int half = 0; half < 2; ++half) {
+      signed_tile_product<E>(tiles + first * rows * kQuantBytesPerRow, expanded, now, rows, half, c + half * kHalfRows, ldc, false);
+    }
+  }
+}
+
 // A tile of BF16 activations: int32 [rows][k / 2], each two bfloat16.
 void pair_rows(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile) {
   auto* out = reinterpret_cast<uint16_t*>(tile);
@@ -208,6 +226,7 @@ const LevelKernels& amx_kernels() {
     k.name = "amx";
     k.quant_tile_rows = kTileRows;
     k.pair_tile_rows = kTileRows;
+    k.q8_blocks = signed_blocks;
     k.pair_tile = pair_rows;
     k.panel[static_cast<size_t>(DType::kBF16)] = pair_panel;
     BlockFormats::for_each([&]<class Format>() { k.panel[static_cast<size_t>(Format::kType)] = signed_panel<Format>; });

@@ -1,9 +1,11 @@
 // linear() and gate_up_silu(): activations are brought into tiles once, then output panels (and, where there are few
 // panels for many threads, groups of rows) are dealt to the threads.
 #include <cstring>
+#include <optional>
 
 #include "ops/cpu/drivers.h"
 #include "ops/cpu/layout.h"
+#include "ops/cpu/outliers.h"
 
 namespace tutti::cpu {
 namespace {
@@ -29,11 +31,14 @@ Form form_of(const LevelKernels& level, DType weight) {
 // The tiles of a group of rows, in the forms that the weight's segments read.
 class Activations {
  public:
-  Activations(const Context& ctx, const PackedWeight& w, int64_t num_rows)
+  Activations(const Context& ctx, const PackedWeight& w, int64_t num_rows, bool keep_outliers)
       : ctx_(ctx), level_(level_of(ctx)), scratch_(ctx), k_(w.in_features) {
     for (const auto& segment : w.segments) {
       const Form form = form_of(level_, segment.dtype);
       if (tiles_[form] == nullptr) tiles_[form] = scratch_.bytes(std::min(num_rows, kRowGroup) * row_bytes(form));
+      if (keep_outliers && !outliers_ && Outliers::matter_to(segment.dtype)) {
+        outliers_.emplace(scratch_, std::min(num_rows, kRowGroup), k_);
+      }
     }
   }
 
@@ -44,10 +49,13 @@ class Activations {
     prepare_form(kQuant, x, first_row, rows, level_.quant_tile_rows, level_.quant_tile);
   }
 
-  // The tiles that weights of this type read, from `row` of the group on.
-  const uint8_t* tiles(DType weight, int64_t row) const {
-    const Form form = form_of(level_, weight);
-    return tiles_[form] + row * row_bytes(form);
+  // c [rows, 32] = the products of rows [row, row + rows) of the group with one panel of a segment.
+  void multiply(const PackedWeight::Segment& segment, int64_t panel, int64_t row, int64_t rows, float* c, int64_t ldc) const {
+    const int64_t panel_bytes = static_cast<int64_t>(segment.storage.bytes()) / num_panels(segment.rows);
+    const uint8_t* weights = segment.storage.data_as<uint8_t>() + panel * panel_bytes;
+    const Form form = form_of(level_, segment.dtype);
+    panel_of(level_, segment.dtype)(weights, k_, tiles_[form] + row * row_bytes(form), rows, c, ldc);
+    if (outliers_ && Outliers::matter_to(segment.dtype)) outliers_->add(level_, weights, row, rows, c, ldc);
   }
 
  private:
@@ -63,7 +71,10 @@ class Activations {
       const int64_t stop = std::min(rows, end * full_tile);
       for (int64_t row = begin * full_tile; row < stop;) {
         const int tile_rows = next_tile_rows<>(stop - row, full_tile);
-        kernel(x.row<float>(first_row + row), x.stride(0), tile_rows, k_, tiles_[form] + row * row_bytes(form));
+        const float* values = x.row<float>(first_row + row);
+        uint8_t* tile = tiles_[form] + row * row_bytes(form);
+        kernel(values, x.stride(0), tile_rows, k_, tile);
+        if (form == kQuant && outliers_) outliers_->prepare(level_, values, x.stride(0), tile, tile_rows, row);
         row += tile_rows;
       }
     });
@@ -74,6 +85,7 @@ class Activations {
   Scratch scratch_;
   int64_t k_;
   uint8_t* tiles_[kForms] = {};
+  std::optional<Outliers> outliers_;
 };
 
 // body(panel, row_begin, row_count) for all panels and all rows of a group.
@@ -113,23 +125,18 @@ class PanelOutput {
   alignas(64) float buffer_[kRowGroup * kPanelRows];
 };
 
-void run_panel(const LevelKernels& level, const PackedWeight::Segment& segment, int64_t panel, int64_t k,
-               const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
-  const int64_t panel_bytes = static_cast<int64_t>(segment.storage.bytes()) / num_panels(segment.rows);
-  panel_of(level, segment.dtype)(segment.storage.data_as<uint8_t>() + panel * panel_bytes, k, tiles, rows, c, ldc);
-}
-
 int64_t panel_columns(const PackedWeight::Segment& segment, int64_t panel) {
   return std::min<int64_t>(kPanelRows, segment.rows - panel * kPanelRows);
 }
 
 }  // namespace
 
-void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
+void linear(const Context& ctx, const ops::Input& in, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
   const LevelKernels& level = level_of(ctx);
+  const Tensor& x = in.x;
   int64_t panels = 0;
   for (const auto& segment : w.segments) panels += num_panels(segment.rows);
-  Activations activations(ctx, w, x.size(0));
+  Activations activations(ctx, w, x.size(0), in.keep_outliers);
   const int64_t group = group_of(x.size(0));
   for (int64_t first = 0; first < x.size(0); first += group) {
     const int64_t rows = std::min(group, x.size(0) - first);
@@ -145,8 +152,7 @@ void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Te
       const int64_t columns = panel_columns(w.segments[s], panel);
       float* target = out.row<float>(first + row) + column;
       PanelOutput c(target, out.stride(0), columns, count);
-      run_panel(level, w.segments[s], panel, w.in_features, activations.tiles(w.segments[s].dtype, row), count, c.data(),
-                c.stride());
+      activations.multiply(w.segments[s], panel, row, count, c.data(), c.stride());
       c.finish();
       if (!bias.defined()) return;
       for (int64_t r = 0; r < count; ++r) level.add(target + r * out.stride(0), bias.data_as<float>() + column, columns);
@@ -154,10 +160,11 @@ void linear(const Context& ctx, const Tensor& x, const PackedWeight& w, const Te
   }
 }
 
-void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
+void gate_up_silu(const Context& ctx, const ops::Input& in, const PackedWeight& w, const Tensor& out) {
   const LevelKernels& level = level_of(ctx);
+  const Tensor& x = in.x;
   const auto &gate = w.segments[0], &up = w.segments[1];
-  Activations activations(ctx, w, x.size(0));
+  Activations activations(ctx, w, x.size(0), in.keep_outliers);
   const int64_t group = group_of(x.size(0));
   for (int64_t first = 0; first < x.size(0); first += group) {
     const int64_t rows = std::min(group, x.size(0) - first);
@@ -165,8 +172,8 @@ void gate_up_silu(const Context& ctx, const Tensor& x, const PackedWeight& w, co
     for_panels(ctx, num_panels(gate.rows), rows, 2 * w.in_features, [&](int64_t panel, int64_t row, int64_t count) {
       alignas(64) float g[kRowGroup * kPanelRows];
       alignas(64) float u[kRowGroup * kPanelRows];
-      run_panel(level, gate, panel, w.in_features, activations.tiles(gate.dtype, row), count, g, kPanelRows);
-      run_panel(level, up, panel, w.in_features, activations.tiles(up.dtype, row), count, u, kPanelRows);
+      activations.multiply(gate, panel, row, count, g, kPanelRows);
+      activations.multiply(up, panel, row, count, u, kPanelRows);
       const int64_t columns = panel_columns(gate, panel);
       for (int64_t r = 0; r < count; ++r) {
         level.silu_mul(g + r * kPanelRows, u + r * kPanelRows, columns, out.row<float>(first + row + r) + panel * kPanelRows);

@@ -217,6 +217,7 @@ struct QuantChunk {
   int64_t rows;
   float* c;
   int64_t ldc;
+  bool add = false;  // to c, from the first block on
 };
 
 // All tiles of a chunk.
@@ -234,7 +235,7 @@ void quant_chunk(const QuantChunk& chunk) {
                      .ahead = r0 == 0 ? chunk.next : nullptr,
                      .ahead_step = chunk.block_bytes / kPasses,
                      .ldc = chunk.ldc,
-                     .first = chunk.first_block == 0};
+                     .first = chunk.first_block == 0 && !chunk.add};
       for (tile.first_row = 0; tile.first_row < kPanelRows; tile.first_row += kColumns) {
         for (tile.record_row = 0; tile.record_row < kRecordRows; tile.record_row += Shape::kRows) {
           tile.c = chunk.c + (r0 + tile.record_row) * chunk.ldc + tile.first_row;
@@ -244,6 +245,28 @@ void quant_chunk(const QuantChunk& chunk) {
       }
     });
     r0 += tile_rows;
+  }
+}
+
+// LevelKernels::q8_blocks
+template <class V, class Format, int kMaxRows>
+void quant_blocks(const uint8_t* panel, const int32_t* blocks, int64_t count, const uint8_t* tiles, int rows, float* c,
+                  int64_t ldc) {
+  static_assert(Format::kBlocks == 1);
+  for (int64_t i = 0; i < count; ++i, tiles += rows * kQuantBytesPerRow) {
+    QuantChunk chunk{.unit = panel + blocks[i] * Format::kUnitBytes,
+                     .next = nullptr,
+                     .block_bytes = Format::kUnitBytes,
+                     .first_block = 0,
+                     .blocks = 1,
+                     .all_blocks = 1,
+                     .offset_bits = Format::kOffsetBits,
+                     .tiles = tiles,
+                     .rows = rows,
+                     .c = c,
+                     .ldc = ldc,
+                     .add = true};
+    quant_chunk<V, Format, kMaxRows>(chunk);
   }
 }
 

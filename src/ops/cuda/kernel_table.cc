@@ -18,12 +18,8 @@ constexpr KernelTable kCudaTable{
     .has = has,
     .pack_weight = cuda::pack_weight,
     .embedding = cuda::embedding,
-    .linear = [](const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
-      cuda::linear(ctx, x, w, bias, out);
-    },
-    .gate_up_silu = [](const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& out) {
-      cuda::gate_up_silu(ctx, x, w, out);
-    },
+    .linear = cuda::linear,
+    .gate_up_silu = cuda::gate_up_silu,
     .rms_norm = cuda::rms_norm,
     .add_rms_norm = cuda::add_rms_norm,
     .add = cuda::add,
