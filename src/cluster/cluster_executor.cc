@@ -8,7 +8,10 @@ namespace tutti {
 
 void ClusterExecutor::submit(const SchedulerOutput& step) {
   ranks_->send_all(FrameType::kStep, wire::encode(step));
-  in_flight_.push_back(step.step);
+  RankGroup::Awaited& awaited = in_flight_.emplace_back();
+  awaited.step = step.step;
+  awaited.rows.reserve(step.scheduled.size());
+  for (const ScheduledRequest& row : step.scheduled) awaited.rows.push_back({row.id, row.samples});
 }
 
 ModelRunnerOutput ClusterExecutor::wait(Deadline deadline) {

@@ -31,7 +31,7 @@ class ClusterExecutor final : public Executor {
   std::shared_ptr<RankGroup> ranks_;
   const ExecutorInfo info_;
   const Recover recover_;
-  std::deque<int64_t> in_flight_;  // step numbers, oldest first
+  std::deque<RankGroup::Awaited> in_flight_;  // oldest first
 };
 
 }  // namespace tutti

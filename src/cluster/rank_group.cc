@@ -19,6 +19,25 @@ constexpr auto kLinger = std::chrono::milliseconds(750);
 // A stopped process (SIGSTOP, a debugger) is given this long.
 constexpr auto kStoppedPatience = std::chrono::seconds(5);
 
+// What is wrong with a rank's answer, "" when nothing: in the order of the rows every one that samples has its token; of the
+// others there may be log-probabilities of their prompts.
+std::string misplaced(const RankGroup::Awaited& awaited, const ModelRunnerOutput& output, bool may_be_silent) {
+  if (output.step != awaited.step) return fmt::format("step {} where {} was expected", output.step, awaited.step);
+  if (may_be_silent && output.sampled.empty()) return "";
+  const auto describe = [](bool token, RequestId id) { return fmt::format("{} of request {}", token ? "a token" : "no token", id); };
+  auto next = output.sampled.begin();
+  const auto found = [&] { return next == output.sampled.end() ? "nothing more" : describe(next->has_token, next->id); };
+  for (const RankGroup::Awaited::Row& row : awaited.rows) {
+    const bool there = next != output.sampled.end() && next->id == row.id;
+    if ((there && next->has_token) != row.samples) {
+      return fmt::format("step {} with {} where {} was expected", awaited.step, found(), describe(row.samples, row.id));
+    }
+    if (there) ++next;
+  }
+  if (next == output.sampled.end()) return "";
+  return fmt::format("step {} with {} where nothing more was expected", awaited.step, found());
+}
+
 }  // namespace
 
 RankGroup::RankGroup(int world_size) : ranks_(static_cast<size_t>(world_size)) {}
@@ -163,6 +182,7 @@ std::optional<RankGroup::Failure> RankGroup::failure() const {
 }
 
 void RankGroup::throw_failure(std::unique_lock<std::mutex>& lock) const {
+  if (!failure_) throw CommError("the ranks have been asked to end");  // what happens to them then is no failure
   changed_.wait_until(lock, failed_at_ + kLinger, [this] { return gravity_ == Gravity::kKilled; });
   throw CommError(failure_->message, failure_->rank);
 }
@@ -268,19 +288,22 @@ std::string RankGroup::missing_ranks() const {
   return missing;
 }
 
-ModelRunnerOutput RankGroup::wait_output(int64_t step, Deadline deadline) {
+ModelRunnerOutput RankGroup::wait_output(const Awaited& awaited, Deadline deadline) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline.instant(), [this] { return failure_ || all_answered(); });
   if (failure_) throw_failure(lock);
-  if (!all_answered()) throw CommError(fmt::format("step {} is late, no answer from {}", step, missing_ranks()));
+  if (!all_answered()) throw CommError(fmt::format("step {} is late, no answer from {}", awaited.step, missing_ranks()));
   ModelRunnerOutput merged;
-  merged.step = step;
+  merged.step = awaited.step;
   for (int rank = 0; rank < world_size(); ++rank) {
     Rank& r = ranks_[static_cast<size_t>(rank)];
     ModelRunnerOutput output = std::move(r.outputs.front());
     r.outputs.pop_front();
-    if (output.step != step) {
-      throw CommError(fmt::format("{} answered step {} where {} was expected", name(rank), output.step, step), rank);
+    const bool last = rank + 1 == world_size();  // it is of the last stage, whose ranks know the tokens
+    if (const std::string wrong = misplaced(awaited, output, /*may_be_silent=*/!last); !wrong.empty()) {
+      const std::string message = fmt::format("{} answered {}", name(rank), wrong);
+      fail(Gravity::kSaidWhy, rank, message);
+      throw CommError(message, rank);
     }
     if (merged.sampled.empty()) merged.sampled = std::move(output.sampled);
     for (const StepTiming& timing : output.timings) count(timing);

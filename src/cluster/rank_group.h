@@ -79,8 +79,18 @@ class RankGroup {
   // To all ranks. Throws CommError.
   void send_all(FrameType type, std::string_view payload);
 
+  // A step whose answer is awaited.
+  struct Awaited {
+    struct Row {
+      RequestId id = 0;
+      bool samples = false;
+    };
+    int64_t step = 0;
+    std::vector<Row> rows;
+  };
   // Engine thread. The answers of all ranks to the oldest step: sampled tokens of the rank that samples, timings of all.
-  ModelRunnerOutput wait_output(int64_t step, Deadline deadline);
+  // A rank that answers another step, or with tokens of other rows, fails the group.
+  ModelRunnerOutput wait_output(const Awaited& awaited, Deadline deadline);
   bool output_ready() const;
   // Of each rank. Any thread.
   std::vector<Times> times() const;

@@ -52,7 +52,7 @@ class RankGroupTest : public ::testing::Test {
 };
 
 TEST_F(RankGroupTest, AStepGoesToAllRanksAndIsAnsweredByAll) {
-  executor.submit({.step = 1});
+  executor.submit({.step = 1, .scheduled = {{.id = 5, .num_tokens = 1, .samples = true}}});
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_EQ(wire::decode_scheduler_output(sent[1].second.payload).step, 1);
   answer(1, 1, {{.id = 5, .token_id = 7}});
@@ -88,7 +88,34 @@ TEST_F(RankGroupTest, AnAnswerToAnotherStepIsAnError) {
   executor.submit({.step = 1});
   answer(0, 1);
   answer(1, 3);
-  EXPECT_THAT(error_of([&] { executor.wait(soon()); }), HasSubstr("answered step 3 where 1 was expected"));
+  EXPECT_THAT(error_of([&] { executor.wait(soon()); }), HasSubstr("rank 1 (node2, pid 4711) answered step 3 where 1 was expected"));
+  EXPECT_EQ(group.failure()->rank, 1);
+}
+
+// Whatever a rank answers, the head names it and lives on.
+TEST_F(RankGroupTest, TokensOfOtherRowsAreAnErrorThatNamesTheRank) {
+  const auto error_of_answers = [&](std::vector<SampledToken> first, std::vector<SampledToken> second) {
+    auto fresh = std::make_shared<RankGroup>(2);
+    for (int rank = 0; rank < 2; ++rank) fresh->attach(rank, {"node1", 4710 + rank}, [](FrameType, std::string_view) {});
+    ClusterExecutor asking(fresh, {});
+    asking.submit({.step = 3, .scheduled = {{.id = 5, .samples = true}, {.id = 6}, {.id = 7, .samples = true}}});
+    fresh->on_frame(0, {FrameType::kOutput, wire::encode(ModelRunnerOutput{.step = 3, .sampled = std::move(first)})});
+    fresh->on_frame(1, {FrameType::kOutput, wire::encode(ModelRunnerOutput{.step = 3, .sampled = std::move(second)})});
+    return error_of([&] { asking.wait(soon()); });
+  };
+  const std::vector<SampledToken> right = {{.id = 5}, {.id = 7}};
+  EXPECT_EQ(error_of_answers(right, right), "no error");
+  EXPECT_EQ(error_of_answers({}, right), "no error");  // an earlier stage
+  EXPECT_EQ(error_of_answers(right, {{.id = 5}, {.id = 6, .has_token = false}, {.id = 7}}), "no error");  // a prompt's logprobs
+  EXPECT_EQ(error_of_answers(right, {{.id = 7}, {.id = 5}}),
+            "rank 1 (node1, pid 4711) answered step 3 with a token of request 7 where a token of request 5 was expected");
+  EXPECT_EQ(error_of_answers({{.id = 5}}, right),
+            "rank 0 (node1, pid 4710) answered step 3 with nothing more where a token of request 7 was expected");
+  EXPECT_EQ(error_of_answers(right, {{.id = 5}, {.id = 6}, {.id = 7}}),
+            "rank 1 (node1, pid 4711) answered step 3 with a token of request 6 where no token of request 6 was expected");
+  EXPECT_EQ(error_of_answers(right, {{.id = 5}, {.id = 7}, {.id = 7}}),
+            "rank 1 (node1, pid 4711) answered step 3 with a token of request 7 where nothing more was expected");
+  EXPECT_THAT(error_of_answers({}, {}), HasSubstr("rank 1 (node1, pid 4711) answered step 3 with nothing more"));
 }
 
 TEST_F(RankGroupTest, TheKilledRankIsTheCauseNotTheOneThatComplains) {
@@ -146,6 +173,8 @@ TEST_F(RankGroupTest, EndsThatAreExpectedAreNoFailure) {
   group.on_exit(0, "ended with exit code 0");
   group.on_lost(1, "its node closed the connection");
   EXPECT_EQ(group.failure(), std::nullopt);
+  broken = 1;
+  EXPECT_EQ(error_of([&] { executor.submit({.step = 1}); }), "the ranks have been asked to end");
 }
 
 TEST_F(RankGroupTest, MalformedFramesFailTheGroup) {

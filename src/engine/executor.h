@@ -23,7 +23,8 @@ class Executor {
   virtual ExecutorInfo info() const = 0;
   // Sends a step to all ranks and returns at once. Throws CommError when the cluster is lost.
   virtual void submit(const SchedulerOutput& step) = 0;
-  // The answer to the oldest unanswered step. Throws CommError naming the rank that is late or lost.
+  // The answer to the oldest unanswered step: a token of every row that samples, in the order of its rows. Throws CommError
+  // naming the rank that is late or lost, or that answered something else.
   virtual ModelRunnerOutput wait(Deadline deadline) = 0;
   // True when an answer is there, or the cluster is lost: wait() will not block.
   virtual bool ready() const = 0;
