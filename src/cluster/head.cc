@@ -30,6 +30,21 @@ std::string count_ranks(size_t count, const char* more = "") {
   return fmt::format("{} {}rank{}", count, more, count == 1 ? "" : "s");
 }
 
+RankGroup::Sender sender_to(const std::weak_ptr<RankProcesses>& here, int rank) {
+  return [here, rank](FrameType type, std::string_view payload) {
+    const auto processes = here.lock();
+    if (processes == nullptr) throw CommError(fmt::format("rank {} has ended", rank), rank);
+    processes->send(rank, type, payload);
+  };
+}
+
+RankGroup::Sender sender_to(const std::shared_ptr<NodeSession>& session, int64_t epoch, int rank) {
+  return [session, epoch, rank](FrameType type, std::string_view payload) {
+    if (session->send(RankFrame{epoch, rank, Frame{type, std::string(payload)}})) return;
+    throw CommError("the connection to its node is broken", rank);
+  };
+}
+
 }  // namespace
 
 Head::Head(HeadOptions options)
@@ -196,50 +211,44 @@ RankConfig Head::rank_config(int rank, const MemberNode& node, const std::string
   return config;
 }
 
+// The lock is for the plan alone: processes and nodes take their time, and whoever joins or asks for the status does not wait
+// for them.
 std::shared_ptr<RankGroup> Head::start_ranks() {
-  std::unique_lock lock(mutex_);
-  if (!membership_.complete()) {  // since somebody waited for it
-    const std::string unchecked = unchecked_node();
-    throw CommError(unchecked.empty() ? "a node has left before its ranks were started"
-                                      : unchecked + " has not shown its model files yet, its ranks are not started");
-  }
-  ++epoch_;
-  const std::string secret = random_secret();
-  auto group = std::make_shared<RankGroup>(membership_.world_size());
-  group_ = group;
-  MemberNode& self = *membership_.find(self_.id);
-  const auto other = std::find_if(membership_.nodes().begin(), membership_.nodes().end(),
-                                  [&](const auto& entry) { return entry.first != self_.id; });
-  if (other != membership_.nodes().end()) {
-    self.address = local_address_towards(other->second.address, options_.interface).address;
-  }
-  local_ranks_ = std::make_shared<RankProcesses>(RankProcesses::Callbacks{
+  const auto group = std::make_shared<RankGroup>(membership_.world_size());
+  const auto processes = std::make_shared<RankProcesses>(RankProcesses::Callbacks{
       [group](int rank, Frame frame) { group->on_frame(rank, std::move(frame)); },
       [group](int rank, pid_t, const std::string& how) { group->on_exit(rank, how); }});
-  const std::weak_ptr<RankProcesses> local = local_ranks_;
-  for (const auto& [id, node] : membership_.nodes()) {
-    StartRanks start{.epoch = epoch_};
-    for (const int rank : node.ranks) {
-      const std::string config = to_text(rank_config(rank, node, secret));
-      if (id == self_.id) {
-        group->attach(rank, {node.name, 0}, [local, rank](FrameType type, std::string_view payload) {
-          const auto processes = local.lock();
-          if (processes == nullptr) throw CommError(fmt::format("rank {} has ended", rank), rank);
-          processes->send(rank, type, payload);
-        });
-        group->set_pid(rank, local_ranks_->spawn(rank, config));
-        continue;
-      }
-      start.ranks.emplace_back(rank, config);
-      group->attach(rank, {node.name, 0},
-                    [session = sessions_.at(id), epoch = epoch_, rank](FrameType type, std::string_view payload) {
-                      if (!session->send(RankFrame{epoch, rank, Frame{type, std::string(payload)}})) {
-                        throw CommError("the connection to its node is broken", rank);
-                      }
-                    });
+  std::vector<std::pair<int, std::string>> here;
+  std::vector<std::pair<std::shared_ptr<NodeSession>, StartRanks>> elsewhere;
+  std::shared_ptr<RankProcesses> earlier;
+  {
+    std::lock_guard lock(mutex_);
+    if (!membership_.complete()) {  // since somebody waited for it
+      const std::string unchecked = unchecked_node();
+      throw CommError(unchecked.empty() ? "a node has left before its ranks were started"
+                                        : unchecked + " has not shown its model files yet, its ranks are not started");
     }
-    if (id != self_.id) sessions_.at(id)->send(start);
+    ++epoch_;
+    const std::string secret = random_secret();
+    MemberNode& self = *membership_.find(self_.id);
+    const auto other = std::find_if(membership_.nodes().begin(), membership_.nodes().end(),
+                                    [&](const auto& entry) { return entry.first != self_.id; });
+    if (other != membership_.nodes().end()) {
+      self.address = local_address_towards(other->second.address, options_.interface).address;
+    }
+    for (const auto& [id, node] : membership_.nodes()) {
+      const bool is_here = id == self_.id;
+      if (!is_here) elsewhere.emplace_back(sessions_.at(id), StartRanks{.epoch = epoch_});
+      for (const int rank : node.ranks) {
+        group->attach(rank, {node.name, 0}, is_here ? sender_to(processes, rank) : sender_to(sessions_.at(id), epoch_, rank));
+        (is_here ? here : elsewhere.back().second.ranks).emplace_back(rank, to_text(rank_config(rank, node, secret)));
+      }
+    }
+    group_ = group;
+    earlier = std::exchange(local_ranks_, processes);
   }
+  for (const auto& [rank, config] : here) group->set_pid(rank, processes->spawn(rank, config));
+  for (const auto& [session, start] : elsewhere) session->send(start);  // a node that has left meanwhile is lost to the group
   return group;
 }
 

@@ -190,13 +190,14 @@ void Head::watch() {
       }
     }
     const auto group = group_;
+    const auto processes = local_ranks_;
     lock.unlock();
     for (const auto& [id, why] : silent) lose(id, why);
     for (const auto& session : alive) session->send_if_idle(HeadHeartbeat{});
-    lock.lock();
-    if (group && local_ranks_ && !stopping_) {
-      for (const auto& [rank, state] : local_ranks_->states()) group->on_state(rank, state);
+    if (group && processes) {
+      for (const auto& [rank, state] : processes->states()) group->on_state(rank, state);
     }
+    lock.lock();
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <future>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -32,6 +33,15 @@ const TlsIdentity& identity() {
   return i;
 }
 
+constexpr auto kRankSleep = seconds(2);
+
+// The head starts its ranks as this program: they do not run the tests again, they do not even read.
+[[gnu::constructor]] void be_a_rank(int argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "rank") return;
+  std::this_thread::sleep_for(kRankSleep);
+  ::_exit(0);
+}
+
 // A head for two ranks on two nodes, on whatever port is free.
 class HeadTest : public ::testing::Test {
  protected:
@@ -39,6 +49,11 @@ class HeadTest : public ::testing::Test {
     HeadOptions options;
     options.engine.parallel.tensor_parallel_size = 2;
     options.num_nodes = 2;
+    open(options);
+  }
+
+  void open(HeadOptions options) {
+    head.reset();
     for (options.control_port = 30100 + static_cast<int>(::getpid() % 20000); head == nullptr; ++options.control_port) {
       auto candidate = std::make_unique<Head>(options);
       try {
@@ -78,6 +93,21 @@ TEST_F(HeadTest, RanksStartOnNodesThatHavePassedTheirChecksOnly) {
   EXPECT_THAT(wait, ThrowsMessage<JoinError>(HasSubstr("other has not shown its model files")));
   node->send(NodeModelFiles{});
   EXPECT_TRUE(head->wait_for_nodes(soon(), "--x", [] { return false; }));
+}
+
+// A rank that does not read keeps the head at starting it; whoever asks meanwhile is answered.
+TEST_F(HeadTest, NobodyWaitsForRanksThatStart) {
+  HeadOptions options;
+  options.engine.model_path.assign(4 << 20, 'x');  // the rank's configuration is more than a socket holds
+  open(options);
+  std::atomic<bool> started{false};
+  std::jthread starter([&] {
+    EXPECT_THAT([&] { head->start_ranks(); }, ThrowsMessage<CommError>(HasSubstr("the other process is gone")));
+    started = true;
+  });
+  while (!started && fetch_status("127.0.0.1", port, identity(), Deadline::after(kRankSleep / 2)).find("\"epoch\":1") == std::string::npos) {
+  }
+  EXPECT_FALSE(started);
 }
 
 // Whoever takes the source back may destroy what it looks at.

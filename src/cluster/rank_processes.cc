@@ -120,7 +120,7 @@ pid_t RankProcesses::start(int rank, const std::string& config) {
   auto child = std::make_shared<Child>();
   child->rank = rank;
   child->channel = std::make_shared<FrameChannel>(ours);
-  const Fd their_end(theirs);
+  Fd their_end(theirs);
   SpawnPlan plan(theirs);
   const std::string parent = std::to_string(::getpid());
   std::string arguments[] = {"tutti", "rank", "--parent", parent};
@@ -128,6 +128,7 @@ pid_t RankProcesses::start(int rank, const std::string& config) {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   const int error = ::posix_spawn(&child->pid, "/proc/self/exe", &plan.actions, &plan.attributes, argv.data(), environ);
+  their_end.reset();  // or a rank that ends at once would not be missed
   if (error != 0) throw IoError("cannot start the process of rank " + std::to_string(rank) + ": " + std::strerror(error));
   child->pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, child->pid, 0)));
   if (!child->pidfd) {
