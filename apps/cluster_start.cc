@@ -145,8 +145,9 @@ void say_progress(const std::vector<Json>& progress, double seconds, const RankG
   }
 }
 
-// Waits until all ranks have loaded, says what they hold, lets them begin. Nothing when interrupted.
-std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, const EngineConfig& engine, const std::function<bool()>& interrupted) {
+// Waits until all ranks have loaded, says what they hold, settles what depends on that in `engine`, lets them begin. Nothing
+// when interrupted.
+std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, EngineConfig& engine, const std::function<bool()>& interrupted) {
   const auto begin = Clock::now();
   const std::vector<Json> loaded = ranks.wait_loaded(kLoadPatience, kProgressInterval, [&](const auto& progress) {
     const double seconds = seconds_since(begin);
@@ -162,6 +163,7 @@ std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, const EngineConfig& eng
   }
   log::fact("weights", "{} on {} ranks in {:.1f} s", format_bytes(static_cast<double>(bytes)), loaded.size(), seconds_since(begin));
   if (ranks.world_size() > 1) log::fact("start", "slowest ranks: {}", slowest_ranks(loaded, nodes_of(ranks)));
+  fit_max_model_len(engine.scheduler, num_blocks * engine.cache.block_size);
   say_memory(loaded, engine, num_blocks);
   ranks.send_all(FrameType::kStart, dump_json({{"num_kv_blocks", num_blocks}}));
   const int stages = engine.parallel.pipeline_parallel_size;
@@ -173,7 +175,8 @@ std::shared_ptr<RankGroup> reform(Head& head, const ServeOptions& options, int64
                                   const std::function<bool()>& interrupted) {
   if (!head.wait_for_nodes(deadline, "--recovery-wait", interrupted)) return nullptr;
   auto ranks = head.start_ranks();
-  const auto info = load_ranks(*ranks, options.engine, interrupted);
+  EngineConfig engine = options.engine;
+  const auto info = load_ranks(*ranks, engine, interrupted);
   if (!info) return nullptr;
   if (info->num_kv_blocks < num_blocks) {
     throw DeviceError(fmt::format("the ranks now hold {} KV blocks, {} before", info->num_kv_blocks, num_blocks));
@@ -214,7 +217,7 @@ int local_rank_count(const LaunchPlan& plan, const ParallelConfig& parallel) {
   return static_cast<int>(Membership(parallel.world_size(), plan.num_nodes).share_of(0).size());
 }
 
-Cluster start_cluster(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model, bool control_port,
+Cluster start_cluster(ServeOptions& options, const LaunchPlan& plan, ServedModel& model, bool control_port,
                       const std::function<bool()>& interrupted) {
   Cluster cluster;
   cluster.head = std::make_unique<Head>(head_options(options, plan, model));
@@ -231,6 +234,7 @@ Cluster start_cluster(const ServeOptions& options, const LaunchPlan& plan, const
   const auto ranks = head.start_ranks();
   const auto info = load_ranks(*ranks, options.engine, interrupted);
   if (!info) return cluster;
+  model.info.max_model_len = options.engine.scheduler.max_model_len;
   ClusterExecutor::Recover recover;
   if (options.recovery_wait_s > 0) {
     recover = [&head, &options, blocks = info->num_kv_blocks, interrupted](const std::string& reason) {

@@ -18,10 +18,11 @@ struct Cluster {
   double waited_s = 0;  // for other nodes
 };
 
-// Admits other nodes when ranks are missing, starts all ranks and waits until they have loaded. A cluster without an
-// executor was interrupted. Throws JoinError, ConfigError, CommError. `control_port`: open it even when this node has
-// all ranks, for `tutti status`. `interrupted` is also asked later, on the engine thread, while lost ranks are waited for.
-Cluster start_cluster(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model, bool control_port,
+// Admits other nodes when ranks are missing, starts all ranks, waits until they have loaded, and settles what depends on them
+// in `options` and `model` (max_model_len). A cluster without an executor was interrupted. Throws JoinError, ConfigError,
+// CommError. `control_port`: open it even when this node has all ranks, for `tutti status`. `interrupted` is also asked later,
+// on the engine thread, while lost ranks are waited for.
+Cluster start_cluster(ServeOptions& options, const LaunchPlan& plan, ServedModel& model, bool control_port,
                       const std::function<bool()>& interrupted);
 
 // Ranks of the head's node.

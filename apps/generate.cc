@@ -112,10 +112,11 @@ int run_generate(const Arguments& arguments) {
   log::fact("tutti", "{}", build_id());
   for (const std::string& note : options.notes) log::note("{}", note);
   const LaunchPlan plan = plan_of_head(options, "generate");
-  const ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
-  const EngineRequest request = make_request(options, model);
+  ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
+  make_request(options, model);  // what cannot work is said before minutes of loading, not after
   LocalEngine engine(options, plan, model, signals);
   if (!engine.started()) return static_cast<int>(ExitCode::kOk);
+  const EngineRequest request = make_request(options, model);
   engine.submit(request);
   const Answer answer = stream_answer(engine, request, model, signals);
   const auto ranks = engine.ranks();

@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-LocalEngine::LocalEngine(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model, Signals& signals)
+LocalEngine::LocalEngine(ServeOptions& options, const LaunchPlan& plan, ServedModel& model, Signals& signals)
     : cluster_(start_cluster(options, plan, model, false, [&signals] { return signals.interrupted(); })) {
   if (cluster_.executor == nullptr) return;
   core_ = std::make_unique<EngineCore>(options.engine, model.info.eos_token_ids, *cluster_.executor,

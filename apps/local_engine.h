@@ -16,7 +16,7 @@ namespace tutti {
 class LocalEngine {
  public:
   // Starts the ranks and waits until they have loaded. `signals` outlives it. Throws as start_cluster() does.
-  LocalEngine(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model, Signals& signals);
+  LocalEngine(ServeOptions& options, const LaunchPlan& plan, ServedModel& model, Signals& signals);
   ~LocalEngine();
   LocalEngine(const LocalEngine&) = delete;
   LocalEngine& operator=(const LocalEngine&) = delete;

@@ -195,7 +195,7 @@ std::string rank_metrics(const std::shared_ptr<RankGroup>& group) {
 
 int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   check_port_is_free(options.server);
-  const ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
+  ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
   std::atomic<bool> serving{false};
   std::atomic<bool> ending{false};  // somebody has asked for the end while we served
   Cluster cluster = start_cluster(options, plan, model, true, [&] { return serving ? ending.load() : signals.interrupted(); });

@@ -52,7 +52,7 @@ void model_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.toggle("--enforce-eager", &o.engine.enforce_eager, "no CUDA graphs");
   p.toggle("--disable-custom-all-reduce", &o.engine.disable_custom_all_reduce, "GPUs of a host talk through NCCL alone");
   p.value("--seed", &o.engine.seed, "of sampling, for requests that bring none");
-  p.count("--max-model-len", &o.engine.scheduler.max_model_len, "most tokens of a request, 32k or 32K; -1 = what fits");
+  p.count("--max-model-len", &o.engine.scheduler.max_model_len, "most tokens of a request, 32k or 32K; -1 = what the KV cache holds");
   p.value("--generation-config", &o.generation_config, "auto, vllm (no defaults of the model) or a folder");
   p.value("--override-generation-config", &raw.override_generation_config, "JSON: sampling defaults");
 }

@@ -19,8 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kGiB = 1 << 30;
-constexpr int kFloatBytes = 4;  // KV on the CPU
-constexpr int64_t kDefaultKvBytes = int64_t{4} << 30;
 
 std::string folder_of(const std::string& path) {
   return fs::is_directory(path) ? path : fs::path(path).parent_path().string();
@@ -81,10 +79,8 @@ void settle_max_model_len(EngineConfig& engine, const ModelConfig& config) {
   const int64_t most = config.max_position_embeddings;
   if (length == 0) length = most;
   if (length == -1) {
-    const int64_t budget = engine.cache.kv_cache_memory_bytes.value_or(kDefaultKvBytes);
-    const int64_t per_rank = std::max<int64_t>(1, config.kv_bytes_per_token(kFloatBytes) / engine.parallel.replica_size());
-    length = std::min(most, budget / per_rank / engine.cache.block_size * engine.cache.block_size);
-    log::note("--max-model-len -1: {} tokens of the model's {}", length, most);
+    engine.scheduler.fit_max_model_len = true;  // once ranks know what they have left
+    length = most;
   }
   if (length < 1 || (most > 0 && length > most)) {
     throw ConfigError(fmt::format("--max-model-len {}: the model was trained for {} positions", length, most));
@@ -106,6 +102,14 @@ void say_fit(const ModelSource& source, const EngineConfig& engine, int local_ra
 }
 
 }  // namespace
+
+void fit_max_model_len(SchedulerConfig& scheduler, int64_t kv_tokens) {
+  if (!scheduler.fit_max_model_len) return;
+  scheduler.fit_max_model_len = false;
+  const int64_t most = scheduler.max_model_len;
+  scheduler.max_model_len = std::min(most, kv_tokens);
+  log::note("--max-model-len -1: {} tokens of the model's {}", scheduler.max_model_len, most);
+}
 
 ServedModel open_served_model(ServeOptions& options, int local_ranks) {
   EngineConfig& engine = options.engine;

@@ -27,4 +27,7 @@ struct ServedModel {
 // that the ranks of this machine fit. Throws ConfigError and IoError.
 ServedModel open_served_model(ServeOptions& options, int local_ranks);
 
+// With --max-model-len -1, when ranks have loaded: as much of the model's own length as their KV caches hold.
+void fit_max_model_len(SchedulerConfig& scheduler, int64_t kv_tokens);
+
 }  // namespace tutti

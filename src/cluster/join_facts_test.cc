@@ -90,6 +90,7 @@ TEST(RankConfigText, RoundTrips) {
   config.engine.parallel.tensor_parallel_size = 3;
   config.engine.parallel.tensor_split = {2, 1, 1};
   config.engine.cache.num_blocks_override = 7;
+  config.engine.scheduler.fit_max_model_len = true;
   config.engine.comm.dtype = "int8";
   config.engine.comm.tcp_streams = 4;
   const RankConfig copy = rank_config_from_text(to_text(config));
@@ -97,6 +98,7 @@ TEST(RankConfigText, RoundTrips) {
   EXPECT_EQ(copy.ranks_on_node(), 2);
   EXPECT_EQ(copy.engine.parallel.tensor_split, config.engine.parallel.tensor_split);
   EXPECT_EQ(copy.engine.cache.num_blocks_override, 7);
+  EXPECT_TRUE(copy.engine.scheduler.fit_max_model_len);
   EXPECT_EQ(copy.engine.comm.dtype, "int8");
   EXPECT_EQ(copy.engine.comm.tcp_streams, 4);
   EXPECT_EQ(copy.engine.cache.kv_cache_memory_bytes, std::nullopt);

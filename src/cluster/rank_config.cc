@@ -82,6 +82,7 @@ void fields(A& a, Config& c) {
   a("max_num_batched_tokens", c.scheduler.max_num_batched_tokens);
   a("max_num_seqs", c.scheduler.max_num_seqs);
   a("max_model_len", c.scheduler.max_model_len);
+  a("fit_max_model_len", c.scheduler.fit_max_model_len);
   a("block_size", c.cache.block_size);
   a("enable_prefix_caching", c.cache.enable_prefix_caching);
   a("gpu_memory_utilization", c.cache.gpu_memory_utilization);

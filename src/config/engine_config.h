@@ -13,7 +13,8 @@ namespace tutti {
 struct SchedulerConfig {
   int64_t max_num_batched_tokens = 2048;
   int64_t max_num_seqs = 256;
-  int64_t max_model_len = 0;             // resolved before start
+  int64_t max_model_len = 0;             // resolved before start, or, where it shall fit, when ranks have loaded
+  bool fit_max_model_len = false;        // --max-model-len -1: the model's own, or what the KV cache holds where that is less
   bool enable_chunked_prefill = true;
   int64_t long_prefill_token_threshold = 0;  // 0 = none: the most prompt tokens one request gets in a step
   bool priority_policy = false;          // --scheduling-policy priority

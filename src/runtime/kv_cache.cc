@@ -30,10 +30,11 @@ int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, c
     origin = cache.kv_cache_memory_bytes ? "--kv-cache-memory-bytes " + std::to_string(bytes)
                                          : "the memory that is left (" + std::to_string(bytes) + " bytes)";
   }
-  if (blocks < of_one_sequence) {
-    throw ConfigError("the KV cache is too small: one sequence of " + std::to_string(scheduler.max_model_len) +
-                      " tokens (--max-model-len) needs " + std::to_string(of_one_sequence) + " blocks (" +
-                      std::to_string(of_one_sequence * shape.bytes_per_block()) + " bytes on this rank), " + origin + " gives " +
+  const int64_t least = scheduler.fit_max_model_len ? 1 : of_one_sequence;
+  if (blocks < least) {
+    throw ConfigError("the KV cache is too small: one sequence of " + std::to_string(std::min(scheduler.max_model_len, least * shape.block_size)) +
+                      " tokens (--max-model-len) needs " + std::to_string(least) + " blocks (" +
+                      std::to_string(least * shape.bytes_per_block()) + " bytes on this rank), " + origin + " gives " +
                       std::to_string(blocks) + ": lower --max-model-len or give the cache more memory");
   }
   return blocks;

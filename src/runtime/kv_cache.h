@@ -32,7 +32,8 @@ DType kv_cache_dtype(const std::string& name, DType activations);
 constexpr int64_t kDefaultCpuCacheBytes = int64_t{4} << 30;
 
 // Blocks this rank can hold by --num-gpu-blocks-override or --kv-cache-memory-bytes, else in `available` bytes, never more
-// than the scheduler's limits can use. Throws ConfigError when not even one sequence of max_model_len fits.
+// than the scheduler's limits can use. Throws ConfigError when not even one sequence of max_model_len fits; where that shall
+// fit, one block is enough.
 int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, const SchedulerConfig& scheduler,
                           int64_t available = kDefaultCpuCacheBytes);
 

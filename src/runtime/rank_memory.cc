@@ -81,7 +81,11 @@ std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineC
     RankMemory memory;
     memory.rank = rank;
     memory.weights = parameter_bytes(source, model.parameters());
-    memory.kv_cache = (scheduler.max_model_len + shape.block_size - 1) / shape.block_size * shape.bytes_per_block();
+    int64_t kv_blocks = (scheduler.max_model_len + shape.block_size - 1) / shape.block_size;
+    if (scheduler.fit_max_model_len) {  // what a GPU has left is known when the rest is there
+      kv_blocks = engine.device == "cpu" ? std::min(kv_blocks, choose_num_blocks(shape, engine.cache, scheduler)) : 1;
+    }
+    memory.kv_cache = kv_blocks * shape.bytes_per_block();
     memory.activations = static_cast<int64_t>(activation_bytes(model, scheduler, engine.parallel.tensor_parallel_size, activations));
     memory.rotary = rotary_bytes(config, scheduler.max_model_len);
     all.push_back(memory);

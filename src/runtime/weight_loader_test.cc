@@ -191,5 +191,19 @@ TEST(KvCacheSize, TooSmallForOneSequenceSaysWhatToDo) {
   EXPECT_THAT([] { kv_cache_dtype("fp4", DType::kF32); }, ThrowsMessage<ConfigError>(HasSubstr("--kv-cache-dtype fp4 is not one of")));
 }
 
+// --max-model-len -1: what there is decides, not the model's own length.
+TEST(KvCacheSize, ALengthThatShallFitAsksForOneBlock) {
+  const KVCacheShape shape{2, 2, 64, 16, DType::kF32};
+  CacheConfig cache;
+  SchedulerConfig scheduler;
+  scheduler.max_model_len = 1000;
+  scheduler.max_num_seqs = 2;
+  scheduler.fit_max_model_len = true;
+  EXPECT_EQ(choose_num_blocks(shape, cache, scheduler, 10 * shape.bytes_per_block()), 10);  // a GPU's memory that is left
+  EXPECT_EQ(choose_num_blocks(shape, cache, scheduler), 2 * 63);
+  EXPECT_THAT([&] { choose_num_blocks(shape, cache, scheduler, shape.bytes_per_block() - 1); },
+              ThrowsMessage<ConfigError>(HasSubstr("one sequence of 16 tokens (--max-model-len) needs 1 blocks")));
+}
+
 }  // namespace
 }  // namespace tutti

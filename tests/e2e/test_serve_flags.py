@@ -139,6 +139,20 @@ class Listeners(unittest.TestCase):
         connection.close()
         self.end(server)
 
+    def test_a_length_that_fits_is_what_the_ranks_hold(self):
+        random_model(self.model, **SMALL, max_position_embeddings=200_000)
+        port = free_ports(1)[0]
+        server = self.serve("--port", port, "-tp", 2, "--kv-cache-dtype", "bfloat16", "--max-model-len", -1)
+        tokens = int(server.wait_for(r"GPU KV cache size: ([\d,]+) tokens")[1].replace(",", ""))
+        self.assertLess(tokens, 200_000)
+        server.wait_for(f"--max-model-len -1: {tokens} tokens of the model's 200000")
+        server.wait_for(r"Maximum concurrency for [\d,]+ tokens per request: 1.00x")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/v1/models")
+        self.assertEqual(json.loads(connection.getresponse().read())["data"][0]["max_model_len"], tokens)
+        connection.close()
+        self.end(server)
+
     def test_what_cannot_be_had_ends_with_exit_code_2(self):
         for flags, message in ((("--data-parallel-size", 2), "--data-parallel-size cannot be had"),
                                (("--no-such-flag",), "unknown flag --no-such-flag"), (("--port", 99999), "--port 99999"),

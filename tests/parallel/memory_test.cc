@@ -146,5 +146,22 @@ TEST(RankMemory, TooLargeIsSaidWithTheSum) {
   EXPECT_NO_THROW(check_fits(source, engine, {1}, both - 1));
 }
 
+// What a GPU has left for KV is known once it has loaded; the CPU's part is known before.
+TEST(RankMemory, ALengthThatShallFitNeedsWhatTheCacheGets) {
+  const TinyModel model(large_config());
+  write_weights(model.path(), large_config());
+  const ModelSource source = open_model(model.path());
+  EngineConfig engine = test_engine(model.path(), 1);
+  engine.scheduler.max_model_len = 1 << 20;
+  const int64_t whole = estimate_memory(source, engine).front().kv_cache;
+  const int64_t block = whole / (1 << 20) * engine.cache.block_size;
+  engine.scheduler.fit_max_model_len = true;
+  engine.cache.num_blocks_override.reset();
+  engine.cache.kv_cache_memory_bytes = 10 * block;
+  EXPECT_EQ(estimate_memory(source, engine).front().kv_cache, 10 * block);
+  engine.device = "cuda";
+  EXPECT_EQ(estimate_memory(source, engine).front().kv_cache, block);
+}
+
 }  // namespace
 }  // namespace tutti::testing
