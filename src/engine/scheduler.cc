@@ -297,7 +297,7 @@ void Scheduler::schedule_waiting(Step& step) {
       request.num_cached_tokens = request.num_computed_tokens;
     }
     request.num_confirmed_tokens = request.num_computed_tokens;
-    count_prompt(request);
+    count_prompt(request, request.num_confirmed_tokens);
     it = waiting_.erase(it);
     running_.emplace(rank_of(request), &request);
     request.running = true;
@@ -346,12 +346,12 @@ void Scheduler::update(const ModelRunnerOutput& output) {
 
 void Scheduler::confirm(Request& request, int64_t computed) {
   request.num_confirmed_tokens = std::max(request.num_confirmed_tokens, computed);
-  count_prompt(request);
+  count_prompt(request, request.num_confirmed_tokens);
 }
 
 // Each prompt token counts once, however often it is computed.
-void Scheduler::count_prompt(Request& request) {
-  const int64_t known = std::min(request.num_confirmed_tokens, request.num_prompt_tokens);
+void Scheduler::count_prompt(Request& request, int64_t computed) {
+  const int64_t known = std::min(computed, request.num_prompt_tokens);
   const int64_t fresh = std::max<int64_t>(0, known - request.num_counted_tokens);
   request.num_counted_tokens += fresh;
   counters_.prompt_tokens += fresh;
@@ -369,6 +369,7 @@ void Scheduler::collect_prompt_logprobs(Request& request, const SampledToken& sa
 bool Scheduler::append_token(Request& request, const SampledToken& sampled) {
   CHECK_GT(request.num_pending, 0);
   --request.num_pending;
+  count_prompt(request, request.num_prompt_tokens);  // it may end before what was preempted is computed again
   request.tokens.push_back(sampled.token_id);
   ++counters_.generation_tokens;
   TokenOutput output{.id = request.spec.id, .token_ids = {sampled.token_id}};

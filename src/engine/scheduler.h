@@ -100,7 +100,7 @@ class Scheduler {
   void place(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t> new_blocks);
   void expire();
   void confirm(Request& request, int64_t computed);
-  void count_prompt(Request& request);
+  void count_prompt(Request& request, int64_t computed);
   void collect_prompt_logprobs(Request& request, const SampledToken& sampled);
   bool append_token(Request& request, const SampledToken& sampled);
   void finish(Request& request, TokenOutput output);

@@ -61,6 +61,23 @@ TEST(Scheduler, PreemptionGivesTheBlocksToWhoComesFirst) {
   EXPECT_EQ(h.tokens[2], expected_tokens(2, 40));
 }
 
+// The last token of a request is on its way when its blocks are taken: it ends without having to start again.
+TEST(Scheduler, ARequestThatEndsWhileItIsPreemptedIsCounted) {
+  auto options = make_options();
+  options.num_kv_blocks = 2;
+  Harness h(options);
+  h.scheduler.add(make_request(1, 16, 3));
+  h.scheduler.add(make_request(2, 15, 1));
+  const SchedulerOutput a = h.scheduler.schedule();
+  const SchedulerOutput b = h.scheduler.schedule();
+  EXPECT_EQ(b.dropped, (std::vector<RequestId>{2}));
+  h.scheduler.update(h.workers.run(a));
+  h.collect();
+  EXPECT_EQ(h.finished[2].finish_reason, FinishReason::kLength);
+  EXPECT_EQ(h.scheduler.counters().prompt_tokens, 16 + 15);
+  h.scheduler.update(h.workers.run(b));
+}
+
 TEST(Scheduler, AbortInFlightFreesBlocksAndTellsWorkers) {
   Harness h(make_options());
   h.scheduler.add(make_request(1, 20, 50));
