@@ -17,7 +17,6 @@ struct EngineRequest {
   SamplingParams sampling;
   int32_t priority = 0;                      // smaller first, with --scheduling-policy priority
   std::string cache_salt;                    // separates prefix caches
-  RequestId same_prompt_as = 0;              // an earlier request with this prompt, whose blocks are worth waiting for
   Clock::time_point arrival = Clock::now();
   std::optional<Clock::time_point> deadline; // the request fails with finish reason kError after it
 };

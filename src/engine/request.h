@@ -32,6 +32,8 @@ struct Request {
   int64_t num_cached_tokens = 0;     // prompt tokens that the prefix cache gave, at the first start
   int64_t num_counted_tokens = 0;    // prompt tokens that the counters know
   uint64_t order = 0;                // arrival
+  RequestId waits_for = 0;           // a running request that computes what this one begins with
+  int64_t num_shared_blocks = 0;     // how many blocks that are
   Clock::time_point started{};       // its first step
 
   std::vector<int32_t> block_ids;

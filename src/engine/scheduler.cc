@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPiecesPerStage = 4;
 constexpr int64_t kSmallestPiece = 128;  // of prompts in one step of a pipeline: below it a row costs more
-constexpr int64_t kBlocksWorthWaiting = 4;  // of a shared prompt: computing less again costs less than a step
+constexpr int64_t kBlocksWorthWaiting = 4;  // that prompts share: computing less again costs less than a step
 // A step is one message, and a message has a largest size. Of requests that workers do not know yet it holds all tokens,
 // however few of them it computes: prompts with a long cached prefix would fill it without filling the budget.
 constexpr int64_t kMostNewNumbers = 4 << 20;  // of four bytes each; one request may have more, alone
@@ -33,6 +33,13 @@ struct Scheduler::Step {
   int64_t decode_rows_left = 0;  // bounds one micro-batch of a pipeline
   int64_t new_numbers = 0;       // of new_requests
   bool preempted = false;
+};
+
+// What running requests compute that others may wait for.
+struct Scheduler::BlocksInWork {
+  // Of each the block with which there is enough to wait for; the request furthest ahead when there are several.
+  std::map<BlockHash, const Request*> by_hash;
+  void add(const Request& request);
 };
 
 Scheduler::Scheduler(const Options& options)
@@ -260,28 +267,51 @@ void Scheduler::preempt(Step& step, Request& request) {
   ++counters_.num_preemptions;
 }
 
-// The choices of one prompt share its blocks: one of them computes it, the others begin when it is there.
-bool Scheduler::waits_for_prompt(const Request& request) const {
-  if (request.spec.same_prompt_as == 0 || !options_.enable_prefix_caching || request.spec.sampling.prompt_logprobs != -1 ||
-      request.num_prompt_tokens < kBlocksWorthWaiting * options_.block_size) {
-    return false;
-  }
-  const auto first = requests_.find(request.spec.same_prompt_as);
-  return first != requests_.end() && first->second->num_confirmed_tokens < request.num_prompt_tokens;
+// Whether a running request ahead of it still computes enough of the blocks that both begin with: they are taken over then.
+// Those ahead of it are finitely many, so that every wait ends.
+bool Scheduler::waits_for_blocks(const Request& request) {
+  const Request* other = find(request.waits_for);
+  return other != nullptr && other->running && other->num_cached_blocks + kBlocksWorthWaiting <= request.num_shared_blocks;
+}
+
+void Scheduler::BlocksInWork::add(const Request& request) {
+  const auto next = static_cast<size_t>(request.num_cached_blocks + kBlocksWorthWaiting - 1);
+  if (next < request.block_hashes.size()) by_hash.emplace(request.block_hashes[next], &request);
+}
+
+// Lets the request wait when what it would compute after its `cached` blocks is being computed.
+bool Scheduler::begins_to_wait(const BlocksInWork& in_work, Request& request, size_t cached) const {
+  const size_t next = cached + static_cast<size_t>(kBlocksWorthWaiting) - 1;
+  if (request.spec.sampling.prompt_logprobs != -1 || next >= request.block_hashes.size()) return false;
+  const auto found = in_work.by_hash.find(request.block_hashes[next]);
+  if (found == in_work.by_hash.end() || rank_of(request) < rank_of(*found->second)) return false;
+  const Request& other = *found->second;
+  const auto parting = std::mismatch(request.block_hashes.begin(), request.block_hashes.end(), other.block_hashes.begin(),
+                                     other.block_hashes.end());
+  request.waits_for = other.spec.id;
+  request.num_shared_blocks = parting.first - request.block_hashes.begin();
+  return true;
 }
 
 void Scheduler::schedule_waiting(Step& step) {
+  if (waiting_.empty() || step.budget <= 0 || num_running() >= options_.scheduler.max_num_seqs) return;
+  BlocksInWork in_work;
+  for (const auto& [rank, running] : running_) in_work.add(*running);
   for (auto it = waiting_.begin(); it != waiting_.end() && step.budget > 0;) {
     if (num_running() >= options_.scheduler.max_num_seqs) return;
     Request& request = *it->second;
     // A preempted request whose last token is still in flight: its tokens are not all known yet.
-    if (request.num_pending > 0 || waits_for_prompt(request)) {
+    if (request.num_pending > 0 || waits_for_blocks(request)) {
       ++it;
       continue;
     }
     const bool first = step.output.new_requests.empty();
     if (!first && step.new_numbers + numbers_to_send(request) > kMostNewNumbers) return;
     const std::vector<int32_t> prefix = kv_.find_prefix(request);
+    if (begins_to_wait(in_work, request, prefix.size())) {
+      ++it;
+      continue;
+    }
     request.num_computed_tokens = static_cast<int64_t>(prefix.size()) * kv_.block_size();
     const int64_t n = chunk(request, step.budget);
     auto blocks = n > 0 ? kv_.allocate(request, request.num_computed_tokens + n, prefix) : std::nullopt;
@@ -300,6 +330,7 @@ void Scheduler::schedule_waiting(Step& step) {
     count_prompt(request, request.num_confirmed_tokens);
     it = waiting_.erase(it);
     running_.emplace(rank_of(request), &request);
+    in_work.add(request);
     request.running = true;
     place(step, request, n, std::move(*blocks));
   }

@@ -83,6 +83,7 @@ class Scheduler {
     std::vector<Part> parts;
   };
   struct Step;  // a step being put together
+  struct BlocksInWork;
 
   Rank rank_of(const Request& request) const;
   Request* find(RequestId id);
@@ -91,7 +92,8 @@ class Scheduler {
   bool can_advance(const Request& request) const;
   int64_t chunk(const Request& request, int64_t budget) const;
   int64_t pipeline_piece(const Step& step) const;
-  bool waits_for_prompt(const Request& request) const;
+  bool waits_for_blocks(const Request& request);
+  bool begins_to_wait(const BlocksInWork& in_work, Request& request, size_t cached) const;
   void fill(Step& step);
   void schedule_running(Step& step, bool decodes);
   void schedule_waiting(Step& step);

@@ -102,37 +102,74 @@ TEST(Scheduler, PrefixHitReusesBlocksAndCountsCachedTokens) {
   EXPECT_EQ(h.scheduler.counters().prefix_cache_hits, 32);
 }
 
-TEST(Scheduler, ChoicesOfOnePromptComputeItOnce) {
+TEST(Scheduler, WhatPromptsShareIsComputedOnce) {
   auto options = make_options();
   options.scheduler.max_num_batched_tokens = 400;
   for (const bool caching : {true, false}) {
     options.enable_prefix_caching = caching;
     Harness h(options);
-    for (RequestId id : {1, 2, 3, 4}) {
-      EngineRequest r = make_request(id, 72, 5, 500);
-      if (id > 1) r.same_prompt_as = 1;
-      h.scheduler.add(r);
-    }
+    for (RequestId id : {1, 2, 3, 4}) h.scheduler.add(make_request(id, 72, 5, 500));
     h.scheduler.add(make_request(9, 20, 5));  // is not held up by those that wait
-    const SchedulerOutput s = h.step();
-    EXPECT_EQ(s.num_tokens(), caching ? 72 + 20 : 4 * 72 + 20);
+    const SchedulerOutput first = h.scheduler.schedule();
+    EXPECT_EQ(first.num_tokens(), caching ? 72 + 20 : 4 * 72 + 20);
+    const SchedulerOutput ahead = h.scheduler.schedule();  // the blocks are not there yet
+    EXPECT_EQ(ahead.num_tokens(), caching ? 2 : 5);
+    h.scheduler.update(h.workers.run(first));
+    h.scheduler.update(h.workers.run(ahead));
     if (caching) {
       EXPECT_EQ(h.step().num_tokens(), 2 + 3 * 8);
     }
     h.run_to_end();
     for (RequestId id : {1, 2, 3, 4, 9}) EXPECT_EQ(h.tokens[id], expected_tokens(id, 5));
   }
-  // The one that computes may be gone.
-  options.enable_prefix_caching = true;
+}
+
+TEST(Scheduler, WhoSharesAPartOfAPromptWaitsForThatPart) {
+  auto options = make_options();
+  options.scheduler.max_num_batched_tokens = 400;
+  options.scheduler.long_prefill_token_threshold = 64;
   Harness h(options);
-  for (RequestId id : {1, 2}) {
-    EngineRequest r = make_request(id, 72, 5, 500);
-    r.same_prompt_as = id - 1;
-    h.scheduler.add(r);
-  }
-  h.scheduler.abort(1);
+  h.scheduler.add(make_request(1, 500, 2, 500));
+  EngineRequest other = make_request(2, 200, 2);
+  for (int i = 0; i < 96; ++i) other.prompt_token_ids[static_cast<size_t>(i)] = 500 + i;
+  h.scheduler.add(other);
+  h.scheduler.add(make_request(3, 63, 2, 500));  // too little to wait for
+  SchedulerOutput s = h.step();
+  ASSERT_EQ(s.scheduled.size(), 2u);
+  EXPECT_EQ(s.scheduled[1].id, 3u);
+  s = h.step();
+  ASSERT_EQ(s.scheduled.size(), 3u);
+  EXPECT_EQ(s.scheduled[2].id, 2u);
+  EXPECT_EQ(s.scheduled[2].num_computed_tokens, 64);  // two more blocks are not worth another step
   h.run_to_end();
-  EXPECT_EQ(h.tokens[2], expected_tokens(2, 5));
+  EXPECT_EQ(h.tokens[2], expected_tokens(2, 2));
+}
+
+// Whoever waits does so for one ahead of it that runs: not for later ones, and not for one that has gone.
+TEST(Scheduler, WaitingForBlocksEnds) {
+  auto options = make_options();
+  options.scheduler.max_num_batched_tokens = 400;
+  options.scheduler.priority_policy = true;
+  Harness h(options);
+  for (RequestId id : {1, 2}) h.scheduler.add(make_request(id, 72, 5, 500));
+  SchedulerOutput first = h.scheduler.schedule();
+  EXPECT_EQ(first.num_tokens(), 72);
+  h.scheduler.abort(1);
+  SchedulerOutput second = h.scheduler.schedule();
+  ASSERT_EQ(second.scheduled.size(), 1u);
+  EXPECT_EQ(second.scheduled[0].id, 2u);
+  EngineRequest urgent = make_request(3, 72, 5, 500);
+  urgent.priority = -1;
+  h.scheduler.add(urgent);
+  for (RequestId id : {4, 5}) h.scheduler.add(make_request(id, 72, 5, 500));
+  SchedulerOutput third = h.scheduler.schedule();
+  ASSERT_EQ(third.scheduled.size(), 2u);
+  EXPECT_EQ(third.scheduled[0].id, 2u);
+  EXPECT_EQ(third.scheduled[1].id, 3u);
+  for (const SchedulerOutput* step : {&first, &second, &third}) h.scheduler.update(h.workers.run(*step));
+  EXPECT_EQ(h.step().scheduled.size(), 4u);
+  h.run_to_end();
+  for (RequestId id : {2, 3, 4, 5}) EXPECT_EQ(h.tokens[id], expected_tokens(id, 5));
 }
 
 TEST(Scheduler, LookAheadSchedulesOnATokenThatIsNotKnownYet) {
@@ -304,7 +341,7 @@ TEST(Scheduler, AStepsMessageHasAnEnd) {
   Harness h(options);
   EngineRequest with_lists = make_request(4, 10, 1, 7);
   with_lists.sampling.allowed_token_ids.resize(5 << 20);
-  for (RequestId id : {1, 2, 3}) h.scheduler.add(make_request(id, kTokens, 1, 5));
+  for (RequestId id : {1, 2, 3}) h.scheduler.add(make_request(id, kTokens, 1, 4 + static_cast<int>(id)));
   h.scheduler.add(with_lists);
   const auto ids = [](const SchedulerOutput& step) {
     std::vector<RequestId> all;

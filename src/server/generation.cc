@@ -67,8 +67,6 @@ bool Generation::submit(Choice& choice, int32_t max_tokens) {
   if (request.sampling.seed) *request.sampling.seed += static_cast<uint64_t>(choice.index % request_.n);
   request.priority = request_.priority;
   request.cache_salt = request_.cache_salt;
-  const int first = choice.index - choice.index % request_.n;
-  if (first != choice.index) request.same_prompt_as = choices_[static_cast<size_t>(first)].request_id;
   request.arrival = times_.arrival;
   request.deadline = times_.deadline;
   const auto admission = context_.engine.submit(std::move(request), request_.n, exchange_->loop(),
