@@ -6,7 +6,7 @@ ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 BUILD_PACKAGES=(g++ cmake ninja-build ccache pkg-config libboost1.81-dev libgrpc++-dev protobuf-compiler-grpc
   protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev prometheus-cpp-dev
   libpcre2-dev libyaml-cpp-dev libssl-dev)
-TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev python3 python3-venv python3-pip iproute2 iptables curl procps)
+TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev libucx-dev python3 python3-venv python3-pip iproute2 iptables curl procps)
 SANITIZER_PACKAGES=(clang-16 libclang-rt-16-dev llvm-16)
 
 # A second clone, or the same one elsewhere, finds what was compiled before.

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 namespace tutti {
@@ -118,6 +119,11 @@ std::vector<RankResult> RankProcesses::wait(std::chrono::seconds limit) {
     if (WIFSIGNALED(status)) results[r].signal = WTERMSIG(status);
   }
   return results;
+}
+
+bool in_ci() {
+  const char* ci = std::getenv("CI");
+  return ci != nullptr && std::string_view(ci) == "true";
 }
 
 void mark_ready(Store& store, int rank) { store.set(ready_key(rank), "1"); }

@@ -52,6 +52,11 @@ class RankProcesses {
   std::vector<Process> processes_;
 };
 
+constexpr const char* kNoUcx = "built without UCX's headers (libucx-dev)";
+
+// There a test that cannot run fails.
+bool in_ci();
+
 void mark_ready(Store& store, int rank);
 
 // A group of processes that all make a communicator with these options and run `body` on it.
