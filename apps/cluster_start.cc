@@ -117,6 +117,7 @@ HeadOptions head_options(const ServeOptions& options, const LaunchPlan& plan, co
   head.control_port = plan.master_port;
   head.flags = options.effective_flags;
   head.model_files = model.files;
+  head.shutdown_timeout_s = options.shutdown_timeout_s;
   return head;
 }
 

@@ -116,6 +116,7 @@ struct HeadWriter {
     for (const int rank : m.ranks) welcome->add_ranks(rank);
     welcome->set_model(m.model);
     welcome->set_model_path(m.model_path);
+    welcome->set_shutdown_timeout_s(m.shutdown_timeout_s);
   }
   void operator()(const Refusal& m) const {
     out.mutable_refusal()->set_reason(m.reason);
@@ -147,7 +148,8 @@ NodeHeartbeat get(const control::NodeHeartbeat& in) {
 }
 
 Welcome get(const control::Welcome& in) {
-  return {in.cluster_id(), in.head_name(), in.node_name(), {in.ranks().begin(), in.ranks().end()}, in.model(), in.model_path()};
+  return {in.cluster_id(), in.head_name(), in.node_name(), {in.ranks().begin(), in.ranks().end()}, in.model(), in.model_path(),
+          in.shutdown_timeout_s()};
 }
 
 StartRanks get(const control::StartRanks& in) {

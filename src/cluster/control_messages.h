@@ -71,6 +71,7 @@ struct Welcome {
   std::vector<int> ranks;
   std::string model;
   std::string model_path;
+  double shutdown_timeout_s = 0;  // what running requests get when a node wants to leave
 };
 
 struct Refusal {

@@ -36,6 +36,7 @@ struct HeadOptions {
   std::vector<Fact> flags;        // values of the flags that other nodes may repeat
   std::vector<ModelFile> model_files;
   std::chrono::nanoseconds heartbeat_timeout = std::chrono::seconds(6);
+  double shutdown_timeout_s = 30;  // --shutdown-timeout
 };
 
 class Head final : private ControlHandler {

@@ -108,7 +108,8 @@ void Head::hello(const std::shared_ptr<NodeSession>& session, const NodeHello& h
   sessions_[node.id] = session;
   node_ids_[session.get()] = node.id;
   lock.unlock();
-  session->send(Welcome{cluster_id_, self_.name, node.name, node.ranks, options_.engine.model, options_.engine.model_path});
+  session->send(Welcome{cluster_id_, self_.name, node.name, node.ranks, options_.engine.model, options_.engine.model_path,
+                        options_.shutdown_timeout_s});
 }
 
 void Head::model_files(const std::shared_ptr<NodeSession>& session, const NodeModelFiles& model) {

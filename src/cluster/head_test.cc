@@ -49,6 +49,7 @@ class HeadTest : public ::testing::Test {
     HeadOptions options;
     options.engine.parallel.tensor_parallel_size = 2;
     options.num_nodes = 2;
+    options.shutdown_timeout_s = 600;
     open(options);
   }
 
@@ -86,6 +87,7 @@ TEST_F(HeadTest, RanksStartOnNodesThatHavePassedTheirChecksOnly) {
   auto node = join();
   const auto welcome = received.pop(soon());
   ASSERT_TRUE(welcome && std::holds_alternative<Welcome>(*welcome));
+  EXPECT_EQ(std::get<Welcome>(*welcome).shutdown_timeout_s, 600);  // it waits for running requests as long as the head
   // It has its rank, but nobody knows yet whether it has the same model.
   EXPECT_FALSE(head->needs_other_nodes());
   EXPECT_THAT(start, ThrowsMessage<CommError>(HasSubstr("has not shown its model files")));

@@ -23,7 +23,7 @@ constexpr auto kHeartbeatInterval = milliseconds(500);
 constexpr auto kHeadSilence = seconds(6);
 constexpr auto kConnectTimeout = seconds(5);
 constexpr auto kStopGrace = seconds(3);
-constexpr auto kLeavePatience = seconds(120);  // the head's --shutdown-timeout is mostly shorter
+constexpr auto kLeavePatience = seconds(60);  // beyond the time that the head gives running requests
 
 }  // namespace
 
@@ -169,7 +169,8 @@ bool NodeAgent::wants_to_leave() {
   if (signals == 0) return false;
   if (ranks_ == nullptr || signals > 1) return true;
   if (!leave_by_) {
-    leave_by_ = Deadline::after(kLeavePatience);
+    const std::chrono::duration<double> drain(shutdown_timeout_s_);
+    leave_by_ = Deadline::after(kLeavePatience + std::chrono::duration_cast<milliseconds>(drain));
     log::fact("draining", "the head lets running requests finish, then this node leaves. Ctrl-C again leaves now");
     client_->send(Leaving{"its worker was asked to end"});
   }
@@ -204,6 +205,7 @@ void NodeAgent::refused(const Refusal& refusal) {
 
 void NodeAgent::welcome(const Welcome& welcome) {
   my_ranks_ = welcome.ranks;
+  shutdown_timeout_s_ = welcome.shutdown_timeout_s;
   joined_ = true;
   waiting_for_.clear();
   const bool kept = keep_joined_token(options_.head_address, *token_);

@@ -110,6 +110,7 @@ class NodeAgent {
   int64_t loaded_bytes_ = 0;
   Clock::time_point load_begin_{};
   Clock::time_point last_heard_{};
+  double shutdown_timeout_s_ = 0;           // the head's
   std::optional<Deadline> leave_by_;        // set when the head has been told
 };
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "server/api_context.h"
 #include "server/background.h"
 #include "server/http_server.h"
@@ -56,11 +57,13 @@ struct Server::Impl {
 
   // On the first loop, until the requests have ended or may not go on.
   void poll_drain() {
+    const int64_t open = engine.num_open();
     {
       std::lock_guard lock(mutex);
-      flushing = engine.num_open() == 0 || Clock::now() >= *drain_until;
+      flushing = open == 0 || Clock::now() >= *drain_until;
     }
     if (flushing) {
+      if (open > 0) log::warning("{} requests are ended before they have finished: their time to end is over", open);
       engine.stop();
       flush();
     } else {

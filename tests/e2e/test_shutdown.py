@@ -7,6 +7,7 @@ import unittest
 from cluster_harness import ClusterTest
 
 READY = "Application startup complete."
+PATIENT = ("--shutdown-timeout", 240)  # a busy machine takes longer than the 30 s that there are otherwise
 
 
 class Shutdown(ClusterTest):
@@ -31,12 +32,12 @@ class Shutdown(ClusterTest):
         return events, thread
 
     def test_running_answers_finish_and_new_ones_are_refused(self):
-        head = self.ready_head()
+        head = self.ready_head(*PATIENT)
         events, thread = self.stream_in_background(400)
         head.signal(signal.SIGTERM)
-        head.wait_for(r"draining +1 requests run, no new ones, for up to 30 s")
+        head.wait_for(r"draining +1 requests run, no new ones, for up to 240 s")
         refused = self.post({"prompt": "Hello"})[0] if thread.is_alive() else 503
-        thread.join(60)
+        thread.join(240)
         self.assertEqual(refused, 503)
         self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
         self.assertEqual(head.wait_exit(), 0, head.log())
@@ -61,10 +62,11 @@ class Shutdown(ClusterTest):
         head.signal(signal.SIGTERM)
         self.assertEqual(head.wait_exit(20), 0, head.log())
         self.assertLess(time.monotonic() - begin, 8)
+        self.assertRegex(head.log(), "warning +1 requests are ended before they have finished")
         thread.join(10)
 
     def test_a_worker_that_is_asked_to_end_lets_answers_finish(self):
-        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1")
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", *PATIENT)
         worker = self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port)
         head.wait_for(READY)
         worker.wait_for(r"ready +rank 1 serves")
@@ -72,7 +74,7 @@ class Shutdown(ClusterTest):
         worker.signal(signal.SIGTERM)
         worker.wait_for("draining +the head lets running requests finish")
         head.wait_for(r"draining +.* wants to leave: 1 requests run")
-        thread.join(60)
+        thread.join(240)
         self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
         self.assertEqual(worker.wait_exit(), 0, worker.log())
         self.assertEqual(head.wait_exit(), 5, head.log())
