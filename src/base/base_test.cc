@@ -122,6 +122,16 @@ TEST(Log, LinesWithoutATerminalBeginWithTheDate) {
   EXPECT_THAT(text, HasSubstr("\"stage\":\"model\",\"text\":\"x\"}"));
 }
 
+// As on a terminal of 30 columns whose text begins in the 11th.
+TEST(Log, LongLinesGoOnUnderTheirText) {
+  EXPECT_EQ(log::wrap("  0.1 s  a short line", 30, 10), "  0.1 s  a short line");
+  EXPECT_EQ(log::wrap("  0.1 s x one two three four five six seven", 30, 10),
+            "  0.1 s x one two three four\n          five six seven");
+  EXPECT_EQ(log::wrap("  0.1 s x --a-word-that-is-longer-than-a-line and more", 30, 10),
+            "  0.1 s x --a-word-that-is-longer-than-a-line\n          and more");
+  EXPECT_EQ(log::wrap("", 30, 10), "");
+}
+
 TEST(NearestName, FindsTyposAndRefusesStrangers) {
   const std::vector<std::string> names = {"--port", "--host", "--tensor-parallel-size", "--max-model-len"};
   EXPECT_EQ(likely_name("--tensor-paralel-size", names), "--tensor-parallel-size");

@@ -17,6 +17,7 @@ namespace tutti::log {
 namespace {
 
 constexpr size_t kMaxColumns = 110;
+constexpr size_t kTextColumn = 19;  // of a line on a terminal: time and stage word stand before it
 constexpr double kProgressInterval = 9.0;  // seconds, where lines cannot be redrawn
 
 struct State {
@@ -84,10 +85,27 @@ void write(State& s, std::string_view stage, std::string_view text) {
     emit(s, dump_json(object));
     return;
   }
-  emit(s, text_line(s, stage, text));
+  const std::string line = text_line(s, stage, text);
+  emit(s, s.terminal ? wrap(line, kMaxColumns, kTextColumn) : line);
 }
 
 }  // namespace
+
+std::string wrap(std::string_view line, size_t columns, size_t indent) {
+  std::string out;
+  size_t room = columns;
+  size_t least = indent;  // no break before the text of the first line
+  while (line.size() > room) {
+    size_t space = line.rfind(' ', room);
+    if (space == std::string_view::npos || space < least) space = line.find(' ', room);  // a long word stays whole
+    if (space == std::string_view::npos) break;
+    out.append(line.substr(0, space)).append("\n").append(indent, ' ');
+    line.remove_prefix(space + 1);
+    room = columns - indent;
+    least = 1;
+  }
+  return out.append(line);
+}
 
 void setup(const Options& options) {
   State& s = state();
@@ -120,7 +138,7 @@ void continuation(std::string_view text) {
     return;
   }
   close_progress(s);
-  emit(s, fmt::format("{:18}{}", "", text));
+  emit(s, std::string(kTextColumn, ' ').append(text));
 }
 
 void progress(std::string_view stage, std::string_view text) {

@@ -31,9 +31,14 @@ void use_time_of_day();
 double seconds_since_start();
 
 void line(std::string_view stage, std::string_view text);
-void continuation(std::string_view text);                        // a further line of the fact above
+// A further line of the fact above; never broken, it may be a command.
+void continuation(std::string_view text);
 void progress(std::string_view stage, std::string_view text);    // replaced by the next line on a terminal
 void debug(std::string_view text);
+
+// `line` broken at spaces into lines of at most `columns`, the later ones indented. What line() does on a terminal; elsewhere a
+// line stays whole, for grep.
+std::string wrap(std::string_view line, size_t columns, size_t indent);
 
 template <typename... Args>
 void fact(std::string_view stage, fmt::format_string<Args...> format, Args&&... args) {
