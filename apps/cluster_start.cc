@@ -103,8 +103,8 @@ void say_memory(const std::vector<Json>& loaded, const EngineConfig& engine, int
 
 void say_node(const Head& head, const EngineConfig& engine) {
   const MemberNode& self = head.self();
-  log::fact(self.name, "{} ({}), {} cores ({}), {:.1f} GiB; {} of {} ranks here", self.address, head.interface(),
-            self.hello.cores, self.hello.processor, self.hello.memory_gib, self.ranks.size(), engine.parallel.world_size());
+  log::fact(self.name, "{} ({}), {} cores ({}), {:.1f} GiB; {} of {} here", self.address, head.interface(),
+            self.hello.cores, self.hello.processor, self.hello.memory_gib, self.ranks.size(), count_of(engine.parallel.world_size(), "rank"));
 }
 
 HeadOptions head_options(const ServeOptions& options, const LaunchPlan& plan, const ServedModel& model) {
@@ -162,7 +162,8 @@ std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, EngineConfig& engine, c
     num_blocks = std::min(num_blocks, number(report, "num_kv_blocks"));
     bytes += number(report, "weights");
   }
-  log::fact("weights", "{} on {} ranks in {:.1f} s", format_bytes(static_cast<double>(bytes)), loaded.size(), seconds_since(begin));
+  log::fact("weights", "{} on {} in {:.1f} s", format_bytes(static_cast<double>(bytes)),
+            count_of(static_cast<int64_t>(loaded.size()), "rank"), seconds_since(begin));
   if (ranks.world_size() > 1) log::fact("start", "slowest ranks: {}", slowest_ranks(loaded, nodes_of(ranks)));
   fit_max_model_len(engine.scheduler, num_blocks * engine.cache.block_size);
   say_memory(loaded, engine, num_blocks);

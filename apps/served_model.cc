@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "cluster/units.h"
 #include "runtime/model_source.h"
 #include "runtime/rank_memory.h"
 
@@ -96,8 +97,8 @@ void say_fit(const ModelSource& source, const EngineConfig& engine, int local_ra
   check_fits(source, engine, ranks, available);
   int64_t weights = 0;
   for (const RankMemory& rank : estimate_memory(source, engine)) weights = std::max(weights, rank.weights);
-  log::fact("fit", "yes, on {} ranks ({}): weights about {:.2f} GiB each; this node has {:.1f} GiB free",
-            engine.parallel.world_size(), engine.parallel.describe(), static_cast<double>(weights) / kGiB,
+  log::fact("fit", "yes, on {} ({}): weights about {:.2f} GiB each; this node has {:.1f} GiB free",
+            count_of(engine.parallel.world_size(), "rank"), engine.parallel.describe(), static_cast<double>(weights) / kGiB,
             static_cast<double>(available) / kGiB);
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "cluster/control_client.h"
+#include "cluster/units.h"
 
 namespace tutti {
 namespace {
@@ -23,11 +24,6 @@ std::string random_secret() {
   uint8_t bytes[16];
   if (RAND_bytes(bytes, sizeof bytes) != 1) throw IoError("the system gives no random numbers");
   return to_hex(bytes);
-}
-
-// "1 rank", "8 more ranks"
-std::string count_ranks(size_t count, const char* more = "") {
-  return fmt::format("{} {}rank{}", count, more, count == 1 ? "" : "s");
 }
 
 RankGroup::Sender sender_to(const std::weak_ptr<RankProcesses>& here, int rank) {
@@ -107,7 +103,7 @@ void Head::announce_wait(Deadline deadline, const char* flag) const {
   if (missing.empty()) return;  // the last node is being checked
   const auto seconds = std::chrono::duration<double>(deadline.left()).count();
   const std::string time = seconds > 90 ? fmt::format("{:.0f} min", seconds / 60) : fmt::format("{:.0f} s", seconds);
-  log::fact("waiting", "for {}, for {} ({}). On the other node type:", count_ranks(missing.size(), "more "), time, flag);
+  log::fact("waiting", "for {}, for {} ({}). On the other node type:", count_of(static_cast<int64_t>(missing.size()), "more rank"), time, flag);
   std::string port;
   if (options_.control_port != kDefaultControlPort) port = fmt::format(" --master-port {}", options_.control_port);
   const std::string token_flag = show_token_ ? " --token " + token_ : " --token-file FILE";
@@ -136,7 +132,7 @@ std::string Head::explain_missing(double waited) const {
   if (const std::string unchecked = unchecked_node(); !unchecked.empty()) tried = unchecked + " has not shown its model files";
   return fmt::format(
       "need {}, have {} after {:.0f} s; {}. Is the worker running, is port {} open? Try: tutti status --address {}:{}",
-      count_ranks(static_cast<size_t>(membership_.world_size())), have, waited, tried, options_.control_port, own_address_,
+      count_of(membership_.world_size(), "rank"), have, waited, tried, options_.control_port, own_address_,
       options_.control_port);
 }
 
@@ -186,7 +182,7 @@ bool Head::wait_for_nodes(Deadline deadline, const char* flag, const std::functi
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
     if (deadline.passed()) throw JoinError(explain_missing(waited));
     if (waited > 2) {
-      log::progress("waiting", fmt::format("for {}, {:.0f} s left", count_ranks(membership_.free_ranks().size(), "more "),
+      log::progress("waiting", fmt::format("for {}, {:.0f} s left", count_of(static_cast<int64_t>(membership_.free_ranks().size()), "more rank"),
                                            std::chrono::duration<double>(deadline.left()).count()));
     }
     changed_.wait_for(lock, std::chrono::milliseconds(200));

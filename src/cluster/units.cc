@@ -18,4 +18,6 @@ std::string group_digits(int64_t number) {
   return digits;
 }
 
+std::string count_of(int64_t number, const std::string& noun) { return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s"); }
+
 }  // namespace tutti

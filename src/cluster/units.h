@@ -10,5 +10,7 @@ namespace tutti {
 std::string format_bytes(double bytes);
 // "902,912"
 std::string group_digits(int64_t number);
+// "1 rank", "8 ranks"
+std::string count_of(int64_t number, const std::string& noun);
 
 }  // namespace tutti
