@@ -116,6 +116,9 @@ HeadOptions head_options(const ServeOptions& options, const LaunchPlan& plan, co
   head.interface = options.interface;
   head.control_port = plan.master_port;
   head.flags = options.effective_flags;
+  for (Fact& flag : head.flags) {
+    if (flag.name == "--nnodes" && plan.num_nodes > 1) flag.value = std::to_string(plan.num_nodes);
+  }
   head.model_files = model.files;
   head.shutdown_timeout_s = options.shutdown_timeout_s;
   return head;
@@ -226,6 +229,10 @@ Cluster start_cluster(ServeOptions& options, const LaunchPlan& plan, ServedModel
   Head& head = *cluster.head;
   say_node(head, options.engine);
   const bool others = head.needs_other_nodes();
+  if (!options.launch.nnodes && plan.num_nodes > 1) {
+    log::note("{} ranks and {} GPUs here: as with --nnodes {}, the others are for nodes like this one", options.engine.parallel.world_size(),
+              options.launch.gpus, plan.num_nodes);
+  }
   if (others || control_port) open_control_port(head, options, plan.master_port);
   const auto wait_begin = Clock::now();
   const Deadline ready_by = Deadline::after(to_nanoseconds(options.ready_timeout_s));

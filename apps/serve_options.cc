@@ -62,7 +62,7 @@ void parallel_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--pipeline-parallel-size", &o.engine.parallel.pipeline_parallel_size, "-pp: stages of layers");
   p.value("--tensor-split", &raw.tensor_split, "shares of the tensor-parallel ranks, 2,1");
   p.value("--pipeline-layer-partition", &raw.layer_partition, "layers of each stage, 16,14");
-  p.value("--nnodes", &o.launch.nnodes, "-n: nodes of the cluster");
+  p.value("--nnodes", &o.launch.nnodes, "-n: nodes of the cluster; unset: 1, or as many as hold the ranks with the GPUs of this one");
   p.value("--node-rank", &o.launch.node_rank, "-r: this node's number, 0 = the head");
   p.value("--master-addr", &o.launch.master_addr, "where the head is reached by the other nodes");
   p.value("--master-port", &o.launch.master_port, "the head's control port (29500)");
@@ -263,6 +263,7 @@ void settle_model(ServeOptions& o, const RawValues& raw) {
   }
   if (o.engine.model.empty()) throw ConfigError("which model? tutti serve MODEL, a folder or a .gguf file");
   settle_device(o.engine, raw);
+  if (o.engine.device == "cuda") o.launch.gpus = cuda::device_count();
   o.engine.parallel.tensor_split = parse_int_list(raw.tensor_split, "--tensor-split");
   o.engine.parallel.pipeline_layer_partition = parse_int_list(raw.layer_partition, "--pipeline-layer-partition");
   o.engine.parallel.validate();

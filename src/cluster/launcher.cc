@@ -34,6 +34,11 @@ LaunchPlan plan_from_environment(const ParallelConfig& parallel,
   return plan;
 }
 
+// A node whose GPUs are fewer than the ranks is one of several that are like it.
+int nodes_for_gpus(const LaunchFlags& flags, const ParallelConfig& parallel) {
+  return flags.gpus > 0 ? (parallel.world_size() + flags.gpus - 1) / flags.gpus : 1;
+}
+
 }  // namespace
 
 std::optional<int> world_size_of_environment(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment) {
@@ -49,7 +54,7 @@ LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,
   if (world_size_of_environment(flags, environment)) return plan_from_environment(parallel, environment);
 
   LaunchPlan plan;
-  plan.num_nodes = flags.nnodes.value_or(1);
+  plan.num_nodes = flags.nnodes.value_or(nodes_for_gpus(flags, parallel));
   plan.master_addr = flags.master_addr;
   plan.master_port = flags.master_port.value_or(kDefaultControlPort);
   const int node_rank = flags.node_rank.value_or(0);

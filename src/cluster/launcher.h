@@ -18,6 +18,7 @@ struct LaunchFlags {
   std::string master_addr;             // --master-addr
   std::optional<int> master_port;      // --master-port
   bool headless = false;               // --headless
+  int gpus = 0;                        // of this node, when ranks run on them; 0 = on the CPU
 };
 
 enum class Role { kHead, kAgent };

@@ -40,6 +40,15 @@ TEST(PlanLaunch, TheSameCommandOnEveryNode) {
   EXPECT_EQ(p.master_port, 1234);
 }
 
+TEST(PlanLaunch, AsManyNodesAsHaveTheGpus) {
+  EXPECT_EQ(plan({.gpus = 8}, 16).num_nodes, 2);
+  EXPECT_EQ(plan({.gpus = 8}, 17).num_nodes, 3);
+  EXPECT_EQ(plan({.gpus = 8}, 8).num_nodes, 1);
+  EXPECT_EQ(plan({.gpus = 0}, 16).num_nodes, 1);                 // on the CPU ranks share the cores
+  EXPECT_EQ(plan({.nnodes = 1, .gpus = 1}, 2).num_nodes, 1);     // several ranks on a GPU, if that is what is asked for
+  EXPECT_EQ(plan({.node_rank = 1, .master_addr = "h", .gpus = 8}, 16).role, Role::kAgent);
+}
+
 TEST(PlanLaunch, OneProcessARankFromTheEnvironment) {
   const Variables variables = {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "777"}, {"WORLD_SIZE", "2"}, {"RANK", "1"}};
   const LaunchPlan p = plan({}, 2, variables);

@@ -62,7 +62,7 @@ class GpuLayouts(ClusterTest):
         ranks = layout[1] * (layout[3] if len(layout) > 2 else 1)
         env = {name: self.mps[name] for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")}
         env.update(CUDA_VISIBLE_DEVICES="0", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=str(100 // ranks))
-        head = self.start("serve", folder, "--device", "cuda", "--dtype", "bfloat16", "--kv-cache-memory-bytes", "64M", "--max-model-len", 128,
+        head = self.start("serve", folder, "--device", "cuda", "--dtype", "bfloat16", "--kv-cache-memory-bytes", "64M", "--max-model-len", 128, "--nnodes", 1,
                           "--port", self.port, "--master-port", self.control_port, *layout, env=env)
         head.wait_for("Application startup complete.", timeout=90)
         status, body = self.post({"prompt": prompt, "max_tokens": count, "temperature": 0, "ignore_eos": True, "return_token_ids": True})
