@@ -275,10 +275,7 @@ void settle_model(ServeOptions& o, const RawValues& raw) {
   o.override_generation_config = parse_object(raw.override_generation_config, "--override-generation-config");
   if (raw.distributed_timeout != 0) o.engine.collective_timeout_s = raw.distributed_timeout;
   check_numbers(o);
-  if (raw.log_format != "text" && raw.log_format != "json") {
-    throw ConfigError("--log-format " + raw.log_format + ": expected text or json");
-  }
-  o.log.format = raw.log_format == "json" ? log::Format::kJson : log::Format::kText;
+  o.log.format = parse_log_format(raw.log_format);
   o.log.debug = raw.debug;
   o.log_stats = !raw.disable_log_stats;
 }
@@ -386,6 +383,11 @@ void bind_serve_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
 }
 
 }  // namespace
+
+log::Format parse_log_format(const std::string& name) {
+  if (name != "text" && name != "json") throw ConfigError("--log-format " + name + ": expected text or json");
+  return name == "json" ? log::Format::kJson : log::Format::kText;
+}
 
 ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
   ServeOptions o;

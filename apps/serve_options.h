@@ -52,6 +52,9 @@ ServeOptions parse_model_options(FlagParser& parser, const std::vector<std::stri
 // The model's flags and --prompt, --max-tokens, --temperature ...
 ServeOptions parse_generate_options(const std::vector<std::string>& arguments);
 
+// --log-format, of every command that has it.
+log::Format parse_log_format(const std::string& name);
+
 // Every flag that `tutti serve` understands, for tests.
 std::vector<std::string> serve_flag_names();
 

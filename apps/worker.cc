@@ -5,6 +5,7 @@
 
 #include "apps/commands.h"
 #include "apps/flag_parser.h"
+#include "apps/serve_options.h"
 #include "apps/signals.h"
 #include "apps/worker_health.h"
 #include "base/error.h"
@@ -28,6 +29,7 @@ int run_worker(const Arguments& arguments) {
   int tensor_parallel = 0;
   int pipeline_parallel = 0;
   bool debug = false;
+  std::string log_format = "text";
   std::string host = "0.0.0.0";
   int health_port = kHealthPort;
   FlagParser p("tutti worker", "Joins the cluster of a head and runs the ranks it gives to this node. Model and flags come from the head.");
@@ -45,9 +47,10 @@ int run_worker(const Arguments& arguments) {
   p.value("--host", &host, "where /health, /ready and /metrics of this node are served (0.0.0.0)");
   p.value("--port", &health_port, "of these (8001); 0 = not at all");
   p.toggle("--once", &agent.once, "end with the head");
+  p.value("--log-format", &log_format, "text or json");
   p.toggle("--debug", &debug, "also show lines for developers");
   p.parse(arguments);
-  log::setup({.debug = debug});
+  log::setup({.format = parse_log_format(log_format), .debug = debug});
   if (agent.head_address.empty()) agent.head_address = master_addr;
   if (agent.head_address.empty()) throw ConfigError("where is the head? tutti worker --master-ip ADDRESS");
   agent.control_port = port;

@@ -78,7 +78,11 @@ std::variant<std::vector<int>, Refusal> Membership::choose_ranks(const NodeHello
     }
   }
   if (ranks.empty()) {
-    return Refusal{.reason = fmt::format("all {} ranks have a node already", world_size_), .retry = true};
+    std::string reason = world_size_ == 1 ? "the only rank has a node already" : fmt::format("all {} ranks have a node already", world_size_);
+    if (num_nodes_ == 1) {
+      reason += fmt::format("; the head was started for one node: {}--nnodes 2 there leaves ranks for this one", world_size_ == 1 ? "-tp 2 " : "");
+    }
+    return Refusal{.reason = std::move(reason), .retry = true};
   }
   for (const int rank : ranks) {
     if (const MemberNode* owner = node_of(rank)) {

@@ -76,8 +76,12 @@ TEST(Membership, AFullClusterAsksToTryLater) {
   Membership members(1, 1);
   members.admit(node("a", 0), {});
   const auto admitted = members.admit(node("b"), {});
-  EXPECT_THAT(refusal_of(admitted), HasSubstr("all 1 ranks have a node"));
+  EXPECT_THAT(refusal_of(admitted), HasSubstr("the only rank has a node already; the head was started for one node: -tp 2 --nnodes 2 there"));
   EXPECT_TRUE(std::get<Refusal>(admitted).retry);
+  Membership two(2, 2);
+  two.admit(node("a", 0), {});
+  two.admit(node("b", 1), {});
+  EXPECT_EQ(refusal_of(two.admit(node("c"), {})), "all 2 ranks have a node already");
 }
 
 TEST(Membership, AWrongNodeRankIsRefusedForGood) {

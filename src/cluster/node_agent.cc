@@ -113,6 +113,7 @@ NodeAgent::Outcome NodeAgent::serve_head(const TlsIdentity& identity) {
     return Outcome::kRetry;
   }
   last_heard_ = Clock::now();
+  const bool known = own_address_ == address.address;  // it has been said, before an earlier try
   own_address_ = address.address;
   NodeHello hello{.name = summary_.name,
                   .address = address.address,
@@ -125,7 +126,7 @@ NodeAgent::Outcome NodeAgent::serve_head(const TlsIdentity& identity) {
                   .memory_gib = summary_.memory_gib,
                   .facts = comparable_facts(),
                   .flags = options_.flags};
-  if (waiting_for_.empty() || !waiting_for_.starts_with("all ")) {
+  if (!known) {
     log::fact(summary_.name, "{} ({}, the route to {}), {} cores, {:.1f} GiB", address.address, address.interface,
               options_.head_address, summary_.cores, summary_.memory_gib);
   }
@@ -187,6 +188,7 @@ std::optional<NodeAgent::Outcome> NodeAgent::handle(HeadMessage& message) {
   } else if (const auto* m = std::get_if<StartRanks>(&message)) {
     start_ranks(*m);
   } else if (const auto* m = std::get_if<StopRanks>(&message)) {
+    if (m->failed && !m->leave) log::warning("{}. The ranks here end, and start again with the others", m->reason);
     if (m->epoch == epoch_) stop_ranks(m->reason);
     if (m->leave) {
       log::fact("ended", "{}", m->reason);
@@ -226,7 +228,8 @@ void NodeAgent::say_ready() const {
   const std::string health = options_.health_port > 0
                                  ? fmt::format(" Health and metrics: http://{}:{}.", own_address_, options_.health_port)
                                  : "";
-  log::fact("ready", "{} {}.{} Ctrl-C leaves", name_ranks(my_ranks_), my_ranks_.size() == 1 ? "serves" : "serve", health);
+  log::fact("ready", "{} {}.{} Ctrl-C drains, then leaves", name_ranks(my_ranks_), my_ranks_.size() == 1 ? "serves" : "serve", health);
+  log::use_time_of_day();  // to be found beside the head's lines
 }
 
 NodeReport NodeAgent::report() const {

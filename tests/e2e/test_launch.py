@@ -1,7 +1,9 @@
 """Four ways of launching give the same cluster: the same answer as one rank, and nothing left afterwards."""
+import json
 import pathlib
 import re
 import signal
+import time
 import unittest
 
 from cluster_harness import ClusterTest, free_ports
@@ -100,7 +102,7 @@ class Launch(ClusterTest):
         worker = self.start(*line.group(1).split(), "--tensor-parallel-size", 2, "--pipeline-parallel-size", 1, "--port", health_port)
         head.wait_for(READY)
         head.wait_for(r"joined +.* 127.0.0.1: .*rank 1; same build(.|\n)*layout +TP=2 over 2 nodes")
-        worker.wait_for(rf"ready +rank 1 serves. Health and metrics: http://127.0.0.1:{health_port}. Ctrl-C leaves")
+        worker.wait_for(rf"ready +rank 1 serves. Health and metrics: http://127.0.0.1:{health_port}. Ctrl-C drains, then leaves")
         self.assertEqual(self.complete(), self.reference_text())
         self.assertIn('"ready"', self.get("/health", port=health_port))
         self.assertRegex(self.get("/metrics", port=health_port), r'tutti:worker_rank_steps_total{rank="1"} [1-9]')
@@ -117,6 +119,18 @@ class Launch(ClusterTest):
         self.assertEqual(self.complete(), self.reference_text())
         worker.signal(signal.SIGTERM)
         self.assertEqual(worker.wait_exit(), 0, worker.log())
+
+    def test_a_worker_too_many_says_once_that_it_waits(self):
+        head = self.serve("-tp", 2)
+        head.wait_for(READY)
+        worker = self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port, "--port", 0, "--log-format", "json")
+        worker.wait_for("all 2 ranks have a node already; the head was started for one node: --nnodes 2 there")
+        time.sleep(5)  # two more tries
+        self.assertEqual(len(worker.lines), 3, worker.log())
+        self.assertTrue(all(json.loads(line)["text"] for line in worker.lines))
+        worker.signal(signal.SIGTERM)
+        self.assertEqual(worker.wait_exit(), 0, worker.log())
+        self.end(head)
 
     def test_one_process_a_rank_from_the_environment(self):
         def environment(rank):

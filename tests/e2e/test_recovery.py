@@ -61,6 +61,7 @@ class Recovery(ClusterTest):
         victim = children_of(worker.pid)[0]
         self.assertEqual(self.disturbed(lambda: os.kill(victim, signal.SIGKILL)), whole)
         head.wait_for(r"ready +TP=2 again")
+        worker.wait_for(rf"warning +rank 1 \(.*, pid {victim}\) was killed by signal 9 \(Killed\)\. The ranks here end, and start again")
 
     def test_another_worker_takes_the_place_of_a_lost_one(self):
         head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 60)
