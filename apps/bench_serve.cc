@@ -98,7 +98,7 @@ void target_flags(FlagParser& p, Options& o) {
   p.value("--port", &o.port, "of the server (8000)");
   p.value("--endpoint", &o.endpoint, "/v1/completions, or /v1/chat/completions for openai-chat");
   p.list("--header", &o.headers, "KEY=VALUE, sent with every request");
-  p.value("--api-key", &o.api_key, "if the server wants one; also OPENAI_API_KEY and TUTTI_API_KEY");
+  p.value("--api-key", &o.api_key, "if the server wants one; also TUTTI_API_KEY and OPENAI_API_KEY");
   p.value("--model", &o.model, "one of /v1/models, its first when left out");
   p.value("--served-model-name", &o.served_name, "the name to send, when --model is a path");
   p.value("--tokenizer", &o.tokenizer, "a folder or .gguf file; left out: the model's, as --model or the server names it");
@@ -172,7 +172,7 @@ void settle(Options& o) {
   }
   if (o.endpoint.empty()) o.endpoint = o.chat() ? "/v1/chat/completions" : "/v1/completions";
   if (o.base_url.empty()) o.base_url = fmt::format("http://{}:{}", o.host, o.port);
-  for (const char* name : {"OPENAI_API_KEY", "TUTTI_API_KEY"}) {
+  for (const char* name : {"TUTTI_API_KEY", "OPENAI_API_KEY"}) {
     if (const char* key = std::getenv(name); o.api_key.empty() && key != nullptr) o.api_key = key;
   }
   if (o.rate != "inf") {

@@ -1,6 +1,7 @@
 // `tutti complete` and `tutti chat`: one question to a running server, the answer as it comes, and where the time went.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "apps/api_client.h"
 #include "apps/commands.h"
+#include "apps/environment.h"
 #include "apps/flag_parser.h"
 #include "apps/time_summary.h"
 #include "base/error.h"
@@ -35,20 +37,26 @@ struct Answer {
   int64_t tokens = 0;
 };
 
-Question parse_question(const Arguments& arguments, bool chat) {
+Question parse_question(Arguments arguments, bool chat) {
   Question q;
+  std::string quick;
   FlagParser p(chat ? "tutti chat" : "tutti complete",
                chat ? "Asks a running server one question." : "Completes one prompt through a running server.");
   p.positional("prompt", &q.prompt, "the text");
+  p.value("--quick", &quick, "-q: the same");
   p.value("--url", &q.url, "of the server (http://127.0.0.1:8000)");
-  p.value("--api-key", &q.api_key, "if the server wants one; also TUTTI_API_KEY");
-  p.value("--model", &q.model, "one of /v1/models, its first when left out");
-  p.count("--max-tokens", &q.max_tokens, "most tokens of the answer");
-  p.value("--temperature", &q.temperature, "0 = greedy");
-  if (chat) p.value("--system", &q.system, "the system message");
+  p.value("--api-key", &q.api_key, "if the server wants one; also TUTTI_API_KEY and OPENAI_API_KEY");
+  p.value("--model,--model-name", &q.model, "one of /v1/models, its first when left out");
+  p.count("--max-tokens", &q.max_tokens, "most tokens of the answer (256)");
+  p.value("--temperature", &q.temperature, "0 = greedy (0)");
+  if (chat) p.value("--system,--system-prompt", &q.system, "the system message");
+  std::replace(arguments.begin(), arguments.end(), std::string("-q"), std::string("--quick"));  // elsewhere -q is --quantization
   p.parse(arguments);
+  if (q.prompt.empty()) q.prompt = quick;
   if (q.prompt.empty()) throw ConfigError(chat ? "which question? tutti chat \"...\"" : "which prompt? tutti complete \"...\"");
-  if (const char* key = std::getenv("TUTTI_API_KEY"); q.api_key.empty() && key != nullptr) q.api_key = key;
+  for (const char* name : {"TUTTI_API_KEY", "OPENAI_API_KEY"}) {
+    if (q.api_key.empty()) q.api_key = environment(name);
+  }
   return q;
 }
 

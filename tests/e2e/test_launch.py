@@ -120,6 +120,16 @@ class Launch(ClusterTest):
         worker.signal(signal.SIGTERM)
         self.assertEqual(worker.wait_exit(), 0, worker.log())
 
+    def test_questions_in_the_words_of_vllm(self):
+        head = self.serve("--served-model-name", "small")
+        head.wait_for(READY)
+        url = f"http://127.0.0.1:{self.port}/v1"
+        for arguments in (("chat", "-q", "Hello", "--system-prompt", "Be brief."), ("complete", "-q", "Hello"), ("complete", "Hello")):
+            client = self.start(*arguments, "--url", url, "--model-name", "small", "--max-tokens", 4)
+            self.assertEqual(client.wait_exit(60), 0, client.log())
+            self.assertRegex(client.log(), r"done +\d+ in, \d out")
+        self.end(head)
+
     def test_a_worker_too_many_says_once_that_it_waits(self):
         head = self.serve("-tp", 2)
         head.wait_for(READY)
