@@ -205,7 +205,8 @@ std::shared_ptr<RankGroup> recover_ranks(Head& head, const ServeOptions& options
                 options.engine.parallel.describe(), seconds_since(begin));
       return ranks;
     } catch (const Error& e) {
-      if (deadline.passed() || dynamic_cast<const CommError*>(&e) == nullptr) {
+      const bool of_ranks = dynamic_cast<const CommError*>(&e) != nullptr || dynamic_cast<const ConfigError*>(&e) != nullptr;
+      if (deadline.passed() || !of_ranks) {
         log::error("no recovery: {}", e.what());
         return nullptr;
       }

@@ -171,7 +171,8 @@ int run_rank(int parent_pid) {
   } catch (const Error& e) {
     if (link.ended()) return static_cast<int>(ExitCode::kOk);  // freed by the end of the cluster, as asked
     const bool others = dynamic_cast<const CommError*>(&e) != nullptr;
-    link.send_failed(others ? "comm" : "own", e.what());
+    const bool config = dynamic_cast<const ConfigError*>(&e) != nullptr;
+    link.send_failed(others ? "comm" : config ? "config" : "own", e.what());
     return static_cast<int>(e.exit_code());
   } catch (const std::exception& e) {
     link.send_failed("own", e.what());

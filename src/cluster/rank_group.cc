@@ -104,7 +104,7 @@ void RankGroup::handle(int rank, Frame& frame) {
       const auto [kind, message] = unpack_pair(frame.payload);
       std::lock_guard lock(mutex_);
       // A rank that blames another is a witness, not the cause.
-      fail(kind == "comm" ? Gravity::kOwnWords : Gravity::kSaidWhy, rank, fmt::format("{}: {}", name(rank), message));
+      fail(kind == "comm" ? Gravity::kOwnWords : Gravity::kSaidWhy, rank, fmt::format("{}: {}", name(rank), message), kind == "config");
       break;
     }
     case FrameType::kStoreSet: {
@@ -159,11 +159,11 @@ void RankGroup::fail_stopped(int rank) {
 }
 
 // With mutex_ held.
-void RankGroup::fail(Gravity gravity, int rank, const std::string& message) {
+void RankGroup::fail(Gravity gravity, int rank, const std::string& message, bool config) {
   if (ending_) return;
   if (!failure_) failed_at_ = Clock::now();
   if (!failure_ || gravity > gravity_) {
-    failure_ = Failure{rank, message};
+    failure_ = Failure{rank, message, config};
     gravity_ = gravity;
   }
   changed_.notify_all();
@@ -179,6 +179,12 @@ std::optional<RankGroup::Failure> RankGroup::failure() const {
   if (!failure_) return std::nullopt;
   changed_.wait_until(lock, failed_at_ + kLinger, [this] { return gravity_ == Gravity::kKilled; });
   return failure_;
+}
+
+void RankGroup::throw_load_failure(std::unique_lock<std::mutex>& lock) const {
+  changed_.wait_until(lock, failed_at_ + kLinger, [this] { return gravity_ == Gravity::kKilled; });
+  if (failure_->config) throw ConfigError(failure_->message);
+  throw_failure(lock);
 }
 
 void RankGroup::throw_failure(std::unique_lock<std::mutex>& lock) const {
@@ -231,7 +237,7 @@ std::vector<Json> RankGroup::wait_loaded(std::chrono::nanoseconds patience, std:
   std::unique_lock lock(mutex_);
   last_progress_ = Clock::now();
   while (true) {
-    if (failure_) throw_failure(lock);
+    if (failure_) throw_load_failure(lock);
     const auto loading = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return !r.loaded; });
     if (loading == ranks_.end()) break;
     if (Clock::now() - last_progress_ > patience) {

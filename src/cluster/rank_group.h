@@ -37,6 +37,7 @@ class RankGroup {
   struct Failure {
     int rank = -1;
     std::string message;  // "rank 1 (node2, pid 4711) was killed by signal 9 (Killed)"
+    bool config = false;  // in its own words: what was asked for cannot be, or does not fit
   };
 
   // Sums over all steps, in seconds.
@@ -70,8 +71,8 @@ class RankGroup {
   std::optional<Failure> failure() const;
 
   // Waits until every rank has loaded; `progress` is called at least every `interval` with the latest progress of each
-  // rank (null before its first); when it says false the wait ends with nothing. Throws CommError when the group fails;
-  // `patience` counts from the last progress.
+  // rank (null before its first); when it says false the wait ends with nothing. Throws CommError when the group fails, ConfigError
+  // when a rank says that it cannot do what was asked; `patience` counts from the last progress.
   std::vector<Json> wait_loaded(std::chrono::nanoseconds patience, std::chrono::nanoseconds interval,
                                 const std::function<bool(const std::vector<Json>&)>& progress);
   // What each rank said when it had loaded; null before. Any thread.
@@ -117,8 +118,9 @@ class RankGroup {
 
   std::string name(int rank) const;
   void handle(int rank, Frame& frame);
-  void fail(Gravity gravity, int rank, const std::string& message);
+  void fail(Gravity gravity, int rank, const std::string& message, bool config = false);
   void fail_stopped(int rank);
+  [[noreturn]] void throw_load_failure(std::unique_lock<std::mutex>& lock) const;
   [[noreturn]] void throw_failure(std::unique_lock<std::mutex>& lock) const;
   void answer(int rank, const std::string& key, const std::string& value);
   void store_set(const std::string& key, const std::string& value);

@@ -137,6 +137,13 @@ TEST_F(RankGroupTest, ARankThatSaysWhyIsBelievedBeforeItsExitCode) {
   EXPECT_EQ(group.failure()->message, "rank 1 (node2, pid 4711): not enough memory");
 }
 
+// The exit code tells a flag that cannot be from a cluster that was lost.
+TEST_F(RankGroupTest, ARankThatCannotDoWhatWasAskedIsAnErrorOfTheConfiguration) {
+  group.on_frame(1, {FrameType::kFailed, pack_pair("config", "does not fit")});
+  EXPECT_THROW(group.wait_loaded(std::chrono::seconds(5), std::chrono::seconds(1), [](const auto&) { return true; }), ConfigError);
+  EXPECT_EQ(error_of([&] { executor.wait(soon()); }), "rank 1 (node2, pid 4711): does not fit");
+}
+
 TEST_F(RankGroupTest, ABrokenConnectionNamesTheRank) {
   broken = 1;
   EXPECT_EQ(error_of([&] { executor.submit({.step = 1}); }), "rank 1 (node2, pid 4711) is lost: broken pipe");

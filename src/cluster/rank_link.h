@@ -37,7 +37,8 @@ class RankLink {
   void send_progress(const Json& progress);
   void send_loaded(const Json& loaded);
   void send_output(const ModelRunnerOutput& output);
-  // The last word before the process ends: `kind` is "comm" when another rank is the cause.
+  // The last word before the process ends: `kind` is "comm" when another rank is the cause, "config" when what was
+  // asked for cannot be.
   void send_failed(const std::string& kind, const std::string& message);
 
   // What all ranks agreed on after loading. Throws CommError when the cluster ends before.
