@@ -97,7 +97,22 @@ std::vector<std::string> with_config_file(const std::vector<std::string>& argume
   return from_file;
 }
 
-// "--x,--no-x" in the help, without CLI11's note of what --no-x stands for.
+// What CLI11 says of a value that is missing or of another type.
+std::string plain_words(const std::string& message) {
+  const std::string conversion = "Could not convert: ";
+  if (message.starts_with(conversion)) {  // "Could not convert: --port = abc"
+    std::string flag = message.substr(conversion.size());
+    if (const size_t equals = flag.find(" = "); equals != std::string::npos) flag.replace(equals, 3, " ");
+    return flag + ": expected a number";
+  }
+  const size_t colon = message.find(": ");
+  if (colon != std::string::npos && message.find(" required ") != std::string::npos && message.ends_with(" missing")) {
+    return message.substr(0, colon) + " needs a value";  // "--port: 1 required INT missing"
+  }
+  return message;
+}
+
+// "--[no-]x" in the help.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
@@ -252,7 +267,7 @@ std::vector<std::string> FlagParser::parse(const std::vector<std::string>& argum
     std::cout << impl_->app.help();
     throw HelpShown{};
   } catch (const CLI::ParseError& e) {
-    throw ConfigError(e.what());
+    throw ConfigError(plain_words(e.what()));
   }
   const std::vector<std::string> extras = impl_->app.remaining();
   if (!extras.empty()) impl_->unknown(extras.front(), known_flags());

@@ -51,7 +51,8 @@ int fail(const Error& e) {
   const int code = static_cast<int>(e.exit_code());
   const std::string message = e.what();
   const size_t first_line = message.find('\n');
-  log::error("{}. Exit {}", message.substr(0, first_line), code);
+  const std::string text = message.substr(0, first_line);
+  log::error("{}{} Exit {}", text, text.ends_with('?') || text.ends_with('.') ? "" : ".", code);
   size_t at = first_line;
   while (at != std::string::npos) {
     const size_t next = message.find('\n', at + 1);

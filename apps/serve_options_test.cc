@@ -144,6 +144,12 @@ TEST(ServeOptions, TheModelMayBeAFlag) {
   EXPECT_THAT(error_of({}), HasSubstr("which model?"));
 }
 
+TEST(ServeOptions, ValuesThatAreMissingOrOfAnotherType) {
+  EXPECT_EQ(error_of({"m", "--port", "abc"}), "--port abc: expected a number");
+  EXPECT_EQ(error_of({"m", "--port"}), "--port needs a value");
+  EXPECT_EQ(error_of({"m", "--served-model-name"}), "--served-model-name needs a value");
+}
+
 TEST(ServeOptions, UnknownFlagsSuggestTheNearest) {
   EXPECT_EQ(error_of({"m", "--tensor-paralel-size", "2"}), "unknown flag --tensor-paralel-size; near: --tensor-parallel-size");
   EXPECT_THAT(error_of({"m", "--zzzzzz"}), HasSubstr("--help lists all"));

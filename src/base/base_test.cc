@@ -65,7 +65,7 @@ TEST_F(Files, MapsShowTheBytesAlsoAfterARelease) {
 }
 
 TEST(Json, ErrorsNameTheSourceAndTheByte) {
-  EXPECT_THAT([] { parse_json("{\"a\": }", "config.json"); }, ThrowsMessage<IoError>(HasSubstr("config.json: not valid JSON at byte 7")));
+  EXPECT_THAT([] { parse_json("{\"a\": }", "config.json"); }, ThrowsMessage<IoError>(HasSubstr("config.json: not valid JSON at byte 7: syntax error while parsing value")));
   EXPECT_THAT([] { parse_json(std::string(500, '['), "x"); }, ThrowsMessage<IoError>(HasSubstr("nested deeper than 128 levels")));
   EXPECT_EQ(parse_json("{\"b\": 1, \"a\": 2}", "x").begin().key(), "b");
 }

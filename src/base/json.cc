@@ -6,6 +6,13 @@
 namespace tutti {
 namespace {
 
+// What the parser says without its own number, and without the place, which is given in bytes.
+std::string reason_in(std::string_view what) {
+  if (const size_t number = what.find("] "); what.starts_with("[") && number != std::string_view::npos) what.remove_prefix(number + 2);
+  if (const size_t place = what.find(": "); what.starts_with("parse error at ") && place != std::string_view::npos) what.remove_prefix(place + 2);
+  return std::string(what);
+}
+
 template <typename Value>
 Value parse(std::string_view text, const std::string& source, int max_depth) {
   // Bounds the depth while parsing, so that "[[[[..." cannot exhaust the stack later.
@@ -19,9 +26,9 @@ Value parse(std::string_view text, const std::string& source, int max_depth) {
   try {
     return Value::parse(text.begin(), text.end(), limit);
   } catch (const typename Value::parse_error& e) {
-    throw IoError(source + ": not valid JSON at byte " + std::to_string(e.byte) + ": " + e.what());
+    throw IoError(source + ": not valid JSON at byte " + std::to_string(e.byte) + ": " + reason_in(e.what()));
   } catch (const typename Value::exception& e) {
-    throw IoError(source + ": not valid JSON: " + std::string(e.what()));
+    throw IoError(source + ": not valid JSON: " + reason_in(e.what()));
   }
 }
 

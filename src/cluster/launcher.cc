@@ -59,6 +59,9 @@ LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,
   plan.master_port = flags.master_port.value_or(kDefaultControlPort);
   const int node_rank = flags.node_rank.value_or(0);
   if (plan.num_nodes < 1) throw ConfigError(fmt::format("--nnodes {}: at least one node is needed", plan.num_nodes));
+  if (node_rank > 0 && !flags.nnodes && plan.num_nodes == 1) {
+    throw ConfigError(fmt::format("--node-rank {} needs --nnodes: how many nodes are there?", node_rank));
+  }
   if (node_rank < 0 || node_rank >= plan.num_nodes) {
     throw ConfigError(fmt::format("--node-rank {} with --nnodes {}: expected 0 to {}", node_rank, plan.num_nodes,
                                   plan.num_nodes - 1));

@@ -74,6 +74,8 @@ TEST(PlanLaunch, WhatDoesNotFitIsRefused) {
   EXPECT_THROW(plan({}, 2, {{"MASTER_ADDR", "h"}, {"WORLD_SIZE", "2"}, {"RANK", "2"}}), ConfigError);
   EXPECT_THROW(plan({}, 2, {{"MASTER_ADDR", "h"}, {"WORLD_SIZE", "two"}, {"RANK", "0"}}), ConfigError);
   EXPECT_THROW(plan({.nnodes = 2, .node_rank = 2}, 2), ConfigError);
+  EXPECT_THAT([] { plan({.node_rank = 1, .master_addr = "h"}, 2); },
+              testing::ThrowsMessage<ConfigError>("--node-rank 1 needs --nnodes: how many nodes are there?"));
   EXPECT_THROW(plan({.nnodes = 0}, 2), ConfigError);
   EXPECT_THROW(plan({.nnodes = 3}, 2), ConfigError);
   EXPECT_THROW(plan({.nnodes = 2, .node_rank = 1}, 2), ConfigError);  // where is the head?

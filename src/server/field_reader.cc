@@ -33,7 +33,7 @@ std::string range_text(const char* what, T min, T max) {
 std::string describe_json(const Json& value) {
   constexpr size_t kMaxShown = 60;
   if (value.is_object()) return "an object";
-  if (value.is_array()) return "a list";
+  if (value.is_array()) return value.empty() ? "an empty list" : "a list";
   std::string text = dump_json(value);
   if (text.size() > kMaxShown) {
     size_t end = kMaxShown;

@@ -41,7 +41,7 @@ std::optional<Clock::time_point> deadline_of(const HttpRequest& request, const S
   double seconds = 0;
   const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), seconds);
   if (error != std::errc() || end != header->data() + header->size() || !(seconds > 0 && seconds <= 86400)) {
-    throw InvalidRequest("the header X-Request-Timeout must be seconds from 0 to 86400", "x-request-timeout");
+    throw InvalidRequest("the header X-Request-Timeout must be seconds, above 0 and up to 86400", "x-request-timeout");
   }
   return arrival + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }

@@ -18,7 +18,7 @@ Clock::duration timeout_of(const HttpRequest& request, double fallback) {
   if (const auto text = request.query_param("timeout")) {
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
     if (error != std::errc() || end != text->data() + text->size() || !(seconds > 0 && seconds <= 300)) {
-      throw InvalidRequest("`timeout` must be seconds from 0 to 300", "timeout");
+      throw InvalidRequest("`timeout` must be seconds, above 0 and up to 300", "timeout");
     }
   }
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

@@ -161,6 +161,8 @@ class Listeners(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(message, done.stderr)
             self.assertIn("Exit 2", done.stderr)
+        done = subprocess.run([BINARY, "serve", self.model, "--node-rank", "1", "--nnodes", "2", "-tp", "2"], capture_output=True, text=True, timeout=60)
+        self.assertRegex(done.stderr, r"where is node 0\? Exit 2\n$")
         done = subprocess.run([BINARY, "serve", self.model, "--load-format", "dummy", "--device", "cpu", "--kv-cache-dtype", "float16"],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stderr)  # found by a rank
