@@ -118,6 +118,7 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
     std::string name = CLI::Formatter::make_option_name(option, is_positional);
     if (const size_t brace = name.find('{'); brace != std::string::npos) name.erase(brace, name.find('}', brace) + 1 - brace);
+    if (const size_t off = name.find(",--no-"); off != std::string::npos) name = "--[no-]" + name.substr(off + 6);
     return name;
   }
 };
@@ -214,6 +215,8 @@ void FlagParser::toggle(const std::string& name, bool* target, const std::string
 void FlagParser::positional(const std::string& name, std::string* target, const std::string& help) {
   impl_->app.add_option(name, *target, help);
 }
+
+void FlagParser::section(const std::string& name) { impl_->app.option_defaults()->group(name); }
 
 void FlagParser::table_flags(std::span<const FlagRule> rules) {
   for (const FlagRule& rule : rules) {

@@ -32,6 +32,8 @@ class FlagParser {
   void list(const std::string& name, std::vector<std::string>* target, const std::string& help);
   void toggle(const std::string& name, bool* target, const std::string& help);  // --x / --no-x
   void positional(const std::string& name, std::string* target, const std::string& help);
+  // The heading of --help under which the flags that follow stand.
+  void section(const std::string& name);
   // The hints and errors of a flag table, which lives as long as the program.
   void table_flags(std::span<const FlagRule> rules);
 

@@ -40,6 +40,7 @@ struct RawValues {
 
 void model_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.positional("model", &o.engine.model, "a folder, a .gguf file, or a name in the Hugging Face cache");
+  p.section("Model");
   p.value("--model", &raw.model_flag, "the same as the first argument");
   p.value("--revision", &o.revision, "of a model in the Hugging Face cache");
   p.value("--tokenizer", &o.tokenizer, "a folder with a tokenizer, in place of the model's");
@@ -51,15 +52,16 @@ void model_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.toggle("--batch-invariant", &o.engine.batch_invariant, "the same bits for a request alone and in any batch (Hopper; CPUs always)");
   p.toggle("--enforce-eager", &o.engine.enforce_eager, "no CUDA graphs");
   p.toggle("--disable-custom-all-reduce", &o.engine.disable_custom_all_reduce, "GPUs of a host talk through NCCL alone");
-  p.value("--seed", &o.engine.seed, "of sampling, for requests that bring none");
+  p.value("--seed", &o.engine.seed, "of sampling, for requests that bring none (0)");
   p.count("--max-model-len", &o.engine.scheduler.max_model_len, "most tokens of a request, 32k or 32K; -1 = what the KV cache holds");
   p.value("--generation-config", &o.generation_config, "auto, vllm (no defaults of the model) or a folder");
   p.value("--override-generation-config", &raw.override_generation_config, "JSON: sampling defaults");
 }
 
 void parallel_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
-  p.value("--tensor-parallel-size", &o.engine.parallel.tensor_parallel_size, "-tp: ranks that share each layer");
-  p.value("--pipeline-parallel-size", &o.engine.parallel.pipeline_parallel_size, "-pp: stages of layers");
+  p.section("Ranks and nodes");
+  p.value("--tensor-parallel-size", &o.engine.parallel.tensor_parallel_size, "-tp: ranks that share each layer (1)");
+  p.value("--pipeline-parallel-size", &o.engine.parallel.pipeline_parallel_size, "-pp: stages of layers (1)");
   p.value("--tensor-split", &raw.tensor_split, "shares of the tensor-parallel ranks, 2,1");
   p.value("--pipeline-layer-partition", &raw.layer_partition, "layers of each stage, 16,14");
   p.value("--nnodes", &o.launch.nnodes, "-n: nodes of the cluster; unset: 1, or as many as hold the ranks with the GPUs of this one");
@@ -69,35 +71,37 @@ void parallel_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.toggle("--headless", &o.launch.headless, "no API on this node (nodes beyond the head never have one)");
   p.value("--comm-dtype", &o.engine.comm.dtype, "auto, int8 or fp8: what crosses between nodes; auto is exact");
   p.value("--comm-transport", &o.engine.comm.transport, "tcp, or ucx (RDMA): what carries tensors between nodes");
-  p.value("--tcp-streams", &o.engine.comm.tcp_streams, "connections of two ranks that share a large message");
+  p.value("--tcp-streams", &o.engine.comm.tcp_streams, "connections of two ranks that share a large message (1)");
   p.value("--data-ports", &raw.data_ports, "ports on which ranks listen for each other (29501-29600)");
   p.value("--network-interface", &o.interface, "name or CIDR of the network between nodes");
   p.value("--token", &o.token.token, "the cluster token");
   p.value("--token-file", &o.token.token_file, "a file that holds the cluster token");
-  p.value("--ready-timeout", &o.ready_timeout_s, "seconds to wait for other nodes");
-  p.value("--recovery-wait", &o.recovery_wait_s, "seconds to wait for lost ranks while requests wait; 0 = end them at once");
-  p.value("--distributed-timeout-seconds", &raw.distributed_timeout, "deadline of one collective (10)");
-  p.value("--cpu-threads", &o.engine.cpu_threads, "of one rank; 0 = cores of the node / its ranks");
+  p.value("--ready-timeout", &o.ready_timeout_s, "seconds to wait for other nodes (600)");
+  p.value("--recovery-wait", &o.recovery_wait_s, "seconds to wait for lost ranks while requests wait (0 = end them at once)");
+  p.value("--distributed-timeout-seconds", &raw.distributed_timeout, "most that a collective may be late (10)");
+  p.value("--cpu-threads", &o.engine.cpu_threads, "of one rank (0 = cores of the node / its ranks)");
 }
 
 void engine_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   CacheConfig& cache = o.engine.cache;
   SchedulerConfig& scheduler = o.engine.scheduler;
-  p.count("--block-size", &cache.block_size, "tokens of a KV block");
-  p.value("--gpu-memory-utilization", &cache.gpu_memory_utilization, "share of a GPU's memory to use");
-  p.count("--kv-cache-memory-bytes", &cache.kv_cache_memory_bytes, "KV cache of a rank, 4G");
-  p.count("--num-gpu-blocks-override", &cache.num_blocks_override, "KV blocks of a rank");
+  p.section("Memory and scheduling");
+  p.count("--block-size", &cache.block_size, "tokens of a KV block (16)");
+  p.value("--gpu-memory-utilization", &cache.gpu_memory_utilization, "share of a GPU's memory to use (0.92)");
+  p.count("--kv-cache-memory-bytes", &cache.kv_cache_memory_bytes, "KV cache of a rank (4G on CPUs; on GPUs what --gpu-memory-utilization leaves)");
+  p.count("--num-gpu-blocks-override", &cache.num_blocks_override, "KV blocks of a rank, in place of what its memory holds");
   p.value("--kv-cache-dtype", &cache.kv_cache_dtype, "auto, float32, float16 (GPU), bfloat16, fp8 (GPU) or int8 (CPU)");
-  p.toggle("--enable-prefix-caching", &cache.enable_prefix_caching, "reuse KV of equal prefixes");
-  p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step");
-  p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step");
-  p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps");
-  p.count("--long-prefill-token-threshold", &scheduler.long_prefill_token_threshold, "most prompt tokens of one request in a step");
-  p.value("--scheduling-policy", &raw.scheduling_policy, "fcfs or priority");
-  p.count("--max-queue-size", &scheduler.max_queue_size, "waiting requests before 429");
+  p.toggle("--enable-prefix-caching", &cache.enable_prefix_caching, "reuse KV of equal prefixes (on)");
+  p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step (2048; 8192 on GPUs of 70 GiB and more)");
+  p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step (256; 1024 on GPUs of 70 GiB and more)");
+  p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps (on)");
+  p.count("--long-prefill-token-threshold", &scheduler.long_prefill_token_threshold, "most prompt tokens of one request in a step (0 = no limit)");
+  p.value("--scheduling-policy", &raw.scheduling_policy, "fcfs, or priority: lower numbers first");
+  p.count("--max-queue-size", &scheduler.max_queue_size, "waiting requests before 429 (4096)");
 }
 
 void log_flags(FlagParser& p, RawValues& raw) {
+  p.section("Log");
   p.value("--log-format", &raw.log_format, "text or json");
   p.toggle("--debug", &raw.debug, "also show lines for developers");
   p.toggle("--disable-log-stats", &raw.disable_log_stats, "no line of throughput every 10 s");
@@ -105,38 +109,39 @@ void log_flags(FlagParser& p, RawValues& raw) {
 
 void server_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   ServerConfig& s = o.server;
+  p.section("API");
   p.value("--host", &raw.host, "address of the API; unset: this machine only, all with --api-key");
-  p.value("--port", &s.http.port, "of the API");
+  p.value("--port", &s.http.port, "of the API (8000)");
   p.value("--uds", &s.http.uds, "a Unix socket in place of host and port");
   p.list("--api-key", &s.api_keys, "keys of which a client must show one");
   p.list("--served-model-name", &o.engine.served_model_names, "names of the model in the API");
   p.value("--root-path", &s.root_path, "prefix of all routes behind a proxy");
   p.value("--allowed-origins", &raw.allowed_origins, "JSON list: origins of browsers (CORS)");
-  p.value("--allowed-methods", &raw.allowed_methods, "JSON list (CORS)");
-  p.value("--allowed-headers", &raw.allowed_headers, "JSON list (CORS)");
-  p.toggle("--allow-credentials", &s.cors.allow_credentials, "CORS");
-  p.value("--ssl-keyfile", &s.http.tls.key_file, "TLS");
-  p.value("--ssl-certfile", &s.http.tls.cert_file, "TLS");
-  p.value("--ssl-ca-certs", &s.http.tls.ca_certs, "TLS");
-  p.value("--ssl-cert-reqs", &s.http.tls.cert_reqs, "TLS: 0, 1 or 2 = client certificates required");
-  p.value("--ssl-ciphers", &s.http.tls.ciphers, "TLS");
+  p.value("--allowed-methods", &raw.allowed_methods, "JSON list: methods they may use (all)");
+  p.value("--allowed-headers", &raw.allowed_headers, "JSON list: headers they may send (all)");
+  p.toggle("--allow-credentials", &s.cors.allow_credentials, "they may send cookies and keys");
+  p.value("--ssl-keyfile", &s.http.tls.key_file, "PEM file of the server's key");
+  p.value("--ssl-certfile", &s.http.tls.cert_file, "PEM file of its certificate: the API is served over TLS");
+  p.value("--ssl-ca-certs", &s.http.tls.ca_certs, "PEM file of who signs clients' certificates");
+  p.value("--ssl-cert-reqs", &s.http.tls.cert_reqs, "client certificates: 0 = none, 1 = if there is one, 2 = required (0)");
+  p.value("--ssl-ciphers", &s.http.tls.ciphers, "in OpenSSL's form");
   p.toggle("--enable-log-requests", &s.log_requests, "a line for every request");
   p.toggle("--enable-log-outputs", &s.log_outputs, "a line for every answer");
-  p.value("--max-log-len", &s.max_log_len, "characters of a prompt in the log");
+  p.value("--max-log-len", &s.max_log_len, "characters of a prompt or an answer in the log (all)");
   p.toggle("--enable-request-id-headers", &s.enable_request_id_headers, "X-Request-Id in answers");
   p.toggle("--enable-force-include-usage", &s.enable_force_include_usage, "usage in every stream");
   p.toggle("--enable-prompt-tokens-details", &s.enable_prompt_tokens_details, "cached tokens in usage");
   p.value("--chat-template", &o.chat_template, "a Jinja file, or the template itself");
-  p.value("--default-chat-template-kwargs", &raw.chat_template_kwargs, "JSON");
+  p.value("--default-chat-template-kwargs", &raw.chat_template_kwargs, "JSON: variables of the chat template");
   p.toggle("--trust-request-chat-template", &s.trust_request_chat_template, "requests may bring a template");
-  p.value("--response-role", &s.response_role, "of answers");
+  p.value("--response-role", &s.response_role, "of answers (assistant)");
   p.toggle("--enable-auto-tool-choice", &s.enable_auto_tool_choice, "answers may call tools; needs --tool-call-parser");
   p.value("--tool-call-parser", &s.tool_call_parser, "the form of the model's calls: hermes or llama3_json");
   p.toggle("--return-tokens-as-token-ids", &s.return_tokens_as_token_ids, "token_id:N in log-probabilities");
-  p.value("--shutdown-timeout", &o.shutdown_timeout_s, "seconds that running requests get after SIGTERM");
+  p.value("--shutdown-timeout", &o.shutdown_timeout_s, "seconds that running requests get after SIGTERM (30)");
   p.value("--request-timeout", &raw.request_timeout, "seconds of a request that states none (X-Request-Timeout); 0 = no limit");
-  p.value("--max-logprobs", &s.max_logprobs, "most log-probabilities a request may ask for; -1 = no limit");
-  p.value("--stream-interval", &s.stream_interval, "tokens per streamed chunk");
+  p.value("--max-logprobs", &s.max_logprobs, "most log-probabilities a request may ask for (20); -1 = no limit");
+  p.value("--stream-interval", &s.stream_interval, "tokens of a streamed event, after the first (1)");
   p.value("--metrics-prefix", &raw.metrics_prefix, "of /metrics, in place of tutti: and vllm:");
 }
 
@@ -436,9 +441,9 @@ ServeOptions parse_generate_options(const std::vector<std::string>& arguments) {
   FlagParser p("tutti generate", "Loads a model, completes one prompt, prints the tokens as they come and where the time went.");
   p.value("--prompt", &prompt, "the text to complete");
   p.toggle("--chat", &chat, "put the prompt into the model's chat template, as one message of a user");
-  p.count("--max-tokens", &max_tokens, "most tokens to generate");
-  p.value("--temperature", &sampling.temperature, "0 = greedy");
-  p.value("--top-p", &sampling.top_p, "nucleus sampling");
+  p.count("--max-tokens", &max_tokens, "most tokens to generate (128)");
+  p.value("--temperature", &sampling.temperature, "0 = greedy (0)");
+  p.value("--top-p", &sampling.top_p, "nucleus sampling (1)");
   p.count("--top-k", &top_k, "0 = all");
   p.value("--min-p", &sampling.min_p, "0 = off");
   p.toggle("--ignore-eos", &sampling.ignore_eos, "go on after the end token");
