@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cluster/units.h"
+#include "runtime/rank_memory.h"
 #include "server/port_owner.h"
 
 namespace tutti {
@@ -101,6 +102,23 @@ void say_memory(const std::vector<Json>& loaded, const EngineConfig& engine, int
   }
 }
 
+// Pages of the cache count when they are used: what does not fit is found when it is too late. On GPUs it is measured.
+void warn_of_kv(const std::vector<Json>& loaded, const std::vector<std::string>& nodes) {
+  int64_t kv = 0;
+  int64_t ranks = 0;
+  for (size_t rank = 0; rank < loaded.size(); ++rank) {
+    if (nodes[rank] != nodes[0]) continue;  // rank 0 is on this node
+    kv += number(loaded[rank], "kv_cache");
+    ++ranks;
+  }
+  const int64_t available = available_memory();
+  if (kv <= available) return;
+  const int64_t fits = std::max<int64_t>(1, available / ranks * 9 / 10 >> 20);
+  log::warning("the KV cache may grow to {:.1f} GiB on this node, which has {:.1f} GiB free: when they are used up, the kernel "
+               "kills a rank. --kv-cache-memory-bytes {}M, of each rank, fits. Going on",
+               static_cast<double>(kv) / kGiB, static_cast<double>(available) / kGiB, fits);
+}
+
 void say_node(const Head& head, const EngineConfig& engine) {
   const MemberNode& self = head.self();
   log::fact(self.name, "{} ({}), {} cores ({}), {:.1f} GiB; {} of {} here", self.address, head.interface(),
@@ -170,6 +188,7 @@ std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, EngineConfig& engine, c
   if (ranks.world_size() > 1) log::fact("start", "slowest ranks: {}", slowest_ranks(loaded, nodes_of(ranks)));
   fit_max_model_len(engine.scheduler, num_blocks * engine.cache.block_size);
   say_memory(loaded, engine, num_blocks);
+  if (engine.device == "cpu") warn_of_kv(loaded, nodes_of(ranks));
   ranks.send_all(FrameType::kStart, dump_json({{"num_kv_blocks", num_blocks}}));
   const int stages = engine.parallel.pipeline_parallel_size;
   return ExecutorInfo{.num_kv_blocks = num_blocks, .pipeline_stages = stages, .max_steps_in_flight = std::max(2, stages)};

@@ -153,6 +153,11 @@ class Listeners(unittest.TestCase):
         connection.close()
         self.end(server)
 
+    def test_a_cache_that_does_not_fit_is_warned_of(self):
+        server = self.serve("--num-gpu-blocks-override", 100_000_000, "--port", 0)
+        server.wait_for(r"warning +the KV cache may grow to [\d.]+ GiB on this node, which has [\d.]+ GiB free: .*--kv-cache-memory-bytes \d+M, of each rank, fits")
+        self.end(server)
+
     def test_what_cannot_be_had_ends_with_exit_code_2(self):
         for flags, message in ((("--data-parallel-size", 2), "--data-parallel-size cannot be had"),
                                (("--no-such-flag",), "unknown flag --no-such-flag"), (("--port", 99999), "--port 99999"),
