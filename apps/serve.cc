@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "cluster/network.h"
 #include "cluster/node_agent.h"
+#include "cluster/units.h"
 #include "server/metrics.h"
 #include "server/port_owner.h"
 #include "server/server.h"
@@ -67,15 +68,48 @@ void check_port_is_free(const ServerConfig& server) {
   throw ConfigError(fmt::format("port {} is taken{}: --port {}, or end it", http.port, describe_port_owner(http.port), http.port + 1));
 }
 
-void say_ready(const ServeOptions& options, const Server& server, double waited) {
+// Where the API is, who reaches it, and a command that works on this machine.
+void say_address(const ServeOptions& options, const Server& server, const std::string& node_address) {
+  const HttpConfig& http = options.server.http;
+  const bool keys = !options.server.api_keys.empty();
+  const auto url_at = [&](const std::string& host) {
+    const bool v6 = host.find(':') != std::string::npos;
+    return fmt::format("{}://{}{}{}:{}", http.tls.enabled() ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", server.port());
+  };
+  std::string url = server.address();
+  std::string here = url;
+  std::string who = keys ? " (with a key)" : "";
+  if (http.uds.empty() && (http.host == "0.0.0.0" || http.host == "::")) {
+    url = url_at(node_address);
+    here = url_at("127.0.0.1");
+    who = keys ? " (all interfaces, with a key)" : " (all interfaces, without a key: --api-key KEY asks for one)";
+  } else if (http.uds.empty() && options.host.empty()) {
+    who = " (this machine only; --host 0.0.0.0 --api-key KEY opens it)";
+  }
+  log::continuation(fmt::format("API        {}/v1{}", url, who));
+  log::continuation(fmt::format("metrics    {}/metrics", url));
+  const std::string header = keys ? " -H 'Authorization: Bearer KEY'" : "";
+  if (!http.uds.empty()) {
+    log::continuation(fmt::format("try        curl --unix-socket {} http://localhost/v1/models{}", http.uds, header));
+  } else if (http.tls.enabled()) {
+    log::continuation(fmt::format("try        curl {}/v1/models{}", here, header));
+  } else {
+    log::continuation(fmt::format("try        tutti complete \"Hello\"{}{}", here == "http://127.0.0.1:8000" ? "" : " --url " + here,
+                                  keys ? " --api-key KEY" : ""));
+  }
+}
+
+void say_ready(const ServeOptions& options, const Server& server, const std::string& node_address, double waited) {
   const double total = log::seconds_since_start();
   const std::string wait = waited > 0.5 ? fmt::format(", {:.1f} s waiting for other nodes", waited) : "";
   log::fact("ready", "Application startup complete. {:.1f} s of work{}", total - waited, wait);
-  const std::string address = server.address();
-  const bool closed = options.server.api_keys.empty() && options.host.empty();
-  log::continuation(fmt::format("API        {}/v1{}", address, closed ? " (this machine only; --host 0.0.0.0 --api-key opens it)" : ""));
-  log::continuation(fmt::format("metrics    {}/metrics", address));
-  log::continuation("try        tutti complete \"Hello\"" + (options.server.http.port == 8000 ? "" : " --url " + address));
+  say_address(options, server, node_address);
+}
+
+// "1 request runs", "41 requests run"
+std::string running(const AsyncEngine& engine) {
+  const int64_t open = engine.num_open();
+  return count_of(open, "request") + (open == 1 ? " runs" : " run");
 }
 
 // Turns signals into a drain: the first lets running requests finish, the second ends now.
@@ -97,8 +131,8 @@ class Drain {
       if (!signals.wait(Deadline::after(std::chrono::milliseconds(100)))) continue;
       ending_ = true;
       if (++count == 1) {
-        log::fact("draining", "{} requests run, no new ones, for up to {:.0f} s (--shutdown-timeout). Ctrl-C again ends now",
-                  engine.num_open(), timeout_s);
+        log::fact("draining", "{}, no new ones, for up to {:.0f} s (--shutdown-timeout). Ctrl-C again ends now",
+                  running(engine), timeout_s);
         server.drain(Deadline::after(seconds(timeout_s)));
       } else {
         server.drain(Deadline::after(std::chrono::nanoseconds(0)));
@@ -111,7 +145,8 @@ class Drain {
   std::thread thread_;
 };
 
-Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& group) {
+// `ready_at`: since the start of the process.
+Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& group, double ready_at) {
   const EngineStats stats = engine.stats();
   Json rows = Json::array();
   const std::vector<RankGroup::Times> times = group ? group->times() : std::vector<RankGroup::Times>{};
@@ -123,7 +158,7 @@ Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& grou
                     {"pp_comm_seconds", t.pp_comm}, {"pp_comm_bytes", t.pp_comm_bytes}});
   }
   return {{"state", engine.draining() ? "draining" : !stats.healthy ? "lost" : group ? "ready" : "degraded"},
-          {"uptime_s", log::seconds_since_start()},
+          {"uptime_s", log::seconds_since_start() - ready_at},
           {"running", stats.num_running},
           {"waiting", stats.num_waiting},
           {"prompt_tokens", stats.prompt_tokens},
@@ -199,7 +234,10 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   std::atomic<bool> serving{false};
   std::atomic<bool> ending{false};  // somebody has asked for the end while we served
   Cluster cluster = start_cluster(options, plan, model, true, [&] { return serving ? ending.load() : signals.interrupted(); });
-  if (cluster.executor == nullptr) return static_cast<int>(ExitCode::kOk);
+  if (cluster.executor == nullptr) {
+    log::fact("ended", "as asked, before it was ready");
+    return static_cast<int>(ExitCode::kOk);
+  }
 
   nvml::Monitor gpus(options.engine.device == "cuda" ? nvml::library() : nullptr);
   Metrics metrics(options.engine, model.info.served_names.front(), options.server.metrics_prefixes);
@@ -207,17 +245,18 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   metrics.add_source([&gpus] { return gpus.metrics(); });
   AsyncEngine engine(options.engine, model.info.eos_token_ids, *cluster.executor, metrics);
   Server server(options.server, model.info, engine, metrics, *model.tokenizer, *model.chat_template);
-  say_ready(options, server, cluster.waited_s);
+  say_ready(options, server, cluster.head->self().address, cluster.waited_s);
+  const double ready_at = log::seconds_since_start();
   std::optional<StatsLog> stats_log;
   if (options.log_stats) stats_log.emplace(engine);
   log::use_time_of_day();
   std::string leaver;
   {
     const HeadCallbacks callbacks(
-        *cluster.head, [&] { return status_of(engine, cluster.head->ranks()); },
+        *cluster.head, [&] { return status_of(engine, cluster.head->ranks(), ready_at); },
         [&](const std::string& node) {
-          log::fact("draining", "{} wants to leave: {} requests run, no new ones, for up to {:.0f} s (--shutdown-timeout)", node,
-                    engine.num_open(), options.shutdown_timeout_s);
+          log::fact("draining", "{} wants to leave: {}, no new ones, for up to {:.0f} s (--shutdown-timeout)", node,
+                    running(engine), options.shutdown_timeout_s);
           leaver = node;
           server.drain(Deadline::after(seconds(options.shutdown_timeout_s)));
         });

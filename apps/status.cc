@@ -1,6 +1,7 @@
 // `tutti status`: what a cluster is doing, asked from its head.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "apps/commands.h"
@@ -86,20 +87,27 @@ void print_nodes(const Json& nodes) {
 std::string state_of(const Json& report) { return report.contains("state") ? text(report, "state") : "joining"; }
 
 void print_report(const Json& r, bool all_ranks) {
-  const std::string since = r.contains("uptime_s") ? " for " + duration(number(r, "uptime_s")) : "";
+  const std::string since = state_of(r) == "ready" ? " for " + duration(number(r, "uptime_s")) : "";
   std::printf("cluster    %s   %s%s   tutti %s   model %s   layout %s\n", text(r, "cluster").substr(0, 4).c_str(), state_of(r).c_str(),
               since.c_str(), text(r, "build").c_str(), text(r, "model").c_str(), text(r, "layout").c_str());
   if (r.contains("steps")) print_engine(r);
   if (r.contains("nodes")) print_nodes(r["nodes"]);
   if (!r.contains("ranks") || (r["ranks"].size() > kRanksShown && !all_ranks)) return;
   std::printf("\n");
+  size_t node_width = 0;
+  size_t pid_width = 0;
+  for (const Json& rank : r["ranks"]) {
+    node_width = std::max(node_width, text(rank, "node").size());
+    pid_width = std::max(pid_width, std::to_string(whole(rank, "pid")).size());
+  }
   for (const Json& rank : r["ranks"]) {
     std::string step;
     if (const double steps = number(rank, "steps"); steps > 0) {
       step = fmt::format("  step {:.1f} ms, {:.1f} ms of it in collectives", number(rank, "total_seconds") / steps * 1e3,
                          number(rank, "comm_seconds") / steps * 1e3);
     }
-    std::printf("%s\n", fmt::format("rank {:<3} {}  pid {}{}", whole(rank, "rank"), text(rank, "node"), whole(rank, "pid"), step).c_str());
+    std::printf("%s\n", fmt::format("rank {:<3} {:{}}  pid {:<{}}{}", whole(rank, "rank"), text(rank, "node"), node_width, whole(rank, "pid"),
+                                    pid_width, step).c_str());
   }
 }
 

@@ -104,12 +104,24 @@ class Listeners(unittest.TestCase):
     def test_unix_socket(self):
         path = self.folder / "api.sock"
         server = self.serve("--uds", path)
+        server.wait_for(f"try +curl --unix-socket {path} http://localhost/v1/models")
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(path))
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             self.assertIn(b"200 OK", sock.recv(4096))
         self.end(server)
         self.assertFalse(path.exists())
+
+    def test_the_start_says_where_the_api_is(self):
+        port = free_ports(1)[0]
+        for flags, api, hint in (((), r"http://127\.0\.0\.1:PORT/v1 \(this machine only; --host 0\.0\.0\.0 --api-key KEY opens it\)", ""),
+                                 (("--host", "0.0.0.0"), r"http://(?!0\.0)[\d.]+:PORT/v1 \(all interfaces, without a key: ", ""),
+                                 (("--api-key", "secret"), r"http://(?!0\.0)[\d.]+:PORT/v1 \(all interfaces, with a key\)", " --api-key KEY")):
+            server = self.serve("--port", port, *flags)
+            server.wait_for("API +" + api.replace("PORT", str(port)))
+            server.wait_for(f'try +tutti complete "Hello" --url http://127.0.0.1:{port}{hint}\n?$')
+            self.assertNotIn("secret", server.log())
+            self.end(server)
 
     def test_tls(self):
         key, certificate = self.folder / "key.pem", self.folder / "cert.pem"
@@ -120,6 +132,7 @@ class Listeners(unittest.TestCase):
             missing(f"no certificate can be made: {error}")
         port = free_ports(1)[0]
         server = self.serve("--ssl-keyfile", key, "--ssl-certfile", certificate, "--port", port)
+        server.wait_for(f"try +curl https://127.0.0.1:{port}/v1/models")
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=ssl.create_default_context(cafile=certificate))
         connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 2, "ignore_eos": True}),
                            {"Content-Type": "application/json"})

@@ -35,7 +35,7 @@ class Shutdown(ClusterTest):
         head = self.ready_head(*PATIENT)
         events, thread = self.stream_in_background(400)
         head.signal(signal.SIGTERM)
-        head.wait_for(r"draining +1 requests run, no new ones, for up to 240 s")
+        head.wait_for(r"draining +1 request runs, no new ones, for up to 240 s")
         refused = self.post({"prompt": "Hello"})[0] if thread.is_alive() else 503
         thread.join(240)
         self.assertEqual(refused, 503)
@@ -73,7 +73,7 @@ class Shutdown(ClusterTest):
         events, thread = self.stream_in_background(300)
         worker.signal(signal.SIGTERM)
         worker.wait_for("draining +the head lets running requests finish")
-        head.wait_for(r"draining +.* wants to leave: 1 requests run")
+        head.wait_for(r"draining +.* wants to leave: 1 request runs")
         thread.join(240)
         self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
         self.assertEqual(worker.wait_exit(), 0, worker.log())
