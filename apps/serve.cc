@@ -267,7 +267,8 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   stats_log.reset();
   cluster.head->stop_ranks(leaver.empty() ? "the head was asked to end" : leaver + " left", true, kStopGrace);
   if (!leaver.empty()) throw CommError(leaver + " left, all requests are answered; this head cannot serve without its ranks");
-  log::fact("ended", "all requests are answered, all ranks have ended");
+  log::fact("ended", "{}, all ranks have ended",
+            server.num_aborted() == 0 ? "all requests are answered" : count_of(server.num_aborted(), "request") + " ended with an error");
   return static_cast<int>(ExitCode::kOk);
 }
 

@@ -99,6 +99,18 @@ void AsyncEngine::end(RequestId id, FinishReason counted_as) {
   close(*stream, counted_as, Clock::now());
 }
 
+int64_t AsyncEngine::abort_all(const std::string& why) {
+  std::vector<TokenOutput> outputs;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, stream] : streams_) outputs.push_back({.id = id, .finish_reason = FinishReason::kAbort, .error = why});
+  }
+  for (const TokenOutput& output : outputs) core_.abort(output.id);
+  const auto count = static_cast<int64_t>(outputs.size());
+  hand_out(std::move(outputs));
+  return count;
+}
+
 void AsyncEngine::drain() {
   draining_ = true;
   core_.drain();
@@ -137,8 +149,14 @@ std::shared_ptr<AsyncEngine::Stream> AsyncEngine::remove(RequestId id) {
   return stream;
 }
 
-// Engine thread, after a step: sorts its outputs by loop and wakes each loop that had nothing waiting.
+// Engine thread, after a step.
 void AsyncEngine::deliver(std::vector<TokenOutput> outputs) {
+  hand_out(std::move(outputs));
+  watch(stats());
+}
+
+// Sorts outputs by loop and wakes each loop that had nothing waiting.
+void AsyncEngine::hand_out(std::vector<TokenOutput> outputs) {
   const auto now = Clock::now();
   std::unordered_map<Mailbox*, std::vector<Mailbox::Delivery>> batches;
   {
@@ -162,7 +180,6 @@ void AsyncEngine::deliver(std::vector<TokenOutput> outputs) {
     }
     if (was_empty) mailbox->loop->post([this, m = mailbox] { empty(*m); });
   }
-  watch(stats());
 }
 
 // Engine thread: the tokens of the steps since the last time, and whether the engine has failed.
@@ -207,8 +224,10 @@ void AsyncEngine::empty(Mailbox& mailbox) {
 
 void AsyncEngine::record(Stream& stream, const TokenOutput& output, Clock::time_point time) {
   RequestRecord& r = stream.record;
-  r.started = output.started;
-  r.cached_tokens = output.num_cached_tokens;
+  if (output.started != Clock::time_point{}) {  // an abort does not know
+    r.started = output.started;
+    r.cached_tokens = output.num_cached_tokens;
+  }
   r.end = time;
   const auto count = static_cast<int64_t>(output.token_ids.size());
   if (count == 0) return;

@@ -39,6 +39,9 @@ class AsyncEngine {
   // has found a stop string. Call on the request's loop.
   void end(RequestId id, FinishReason counted_as);
 
+  // Ends all open requests at once with `why`, whatever step the engine waits for; says how many. Any thread.
+  int64_t abort_all(const std::string& why);
+
   // No new requests; the engine ends with the running ones.
   void drain();
   // Ends running requests too.
@@ -60,6 +63,7 @@ class AsyncEngine {
   struct Mailbox;  // outputs on their way to one loop
   void run();
   void deliver(std::vector<TokenOutput> outputs);
+  void hand_out(std::vector<TokenOutput> outputs);
   void empty(Mailbox& mailbox);
   void record(Stream& stream, const TokenOutput& output, Clock::time_point time);
   void close(Stream& stream, FinishReason reason, Clock::time_point time);

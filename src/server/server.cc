@@ -57,13 +57,15 @@ struct Server::Impl {
 
   // On the first loop, until the requests have ended or may not go on.
   void poll_drain() {
-    const int64_t open = engine.num_open();
     {
       std::lock_guard lock(mutex);
-      flushing = open == 0 || Clock::now() >= *drain_until;
+      flushing = engine.num_open() == 0 || Clock::now() >= *drain_until;
     }
     if (flushing) {
-      if (open > 0) log::warning("{} requests are ended before they have finished: their time to end is over", open);
+      // Not by the engine, which may be in the middle of a long step.
+      const int64_t cut = engine.abort_all("the server is shutting down");
+      num_aborted += cut;
+      if (cut > 0) log::warning("{} open request{} cut off: the time to end is over", cut, cut == 1 ? " is" : "s are");
       engine.stop();
       flush();
     } else {
@@ -83,6 +85,7 @@ struct Server::Impl {
   const ApiContext context;
   std::mutex mutex;
   std::optional<Clock::time_point> drain_until;
+  std::atomic<int64_t> num_aborted{0};
   std::atomic<bool> flushing{false};  // the engine has ended, answers are on their way
   std::optional<std::string> failure;
   Router router;
@@ -101,6 +104,7 @@ Server::~Server() { impl_->engine.shutdown(); }
 
 int Server::port() const { return impl_->http.port(); }
 std::string Server::address() const { return impl_->http.address(); }
+int64_t Server::num_aborted() const { return impl_->num_aborted; }
 Router& Server::router() { return impl_->router; }
 
 void Server::run() {

@@ -31,6 +31,8 @@ class Server {
   // No new requests (503); running ones may end until `deadline`. Again with an earlier deadline: ends
   // sooner. Thread-safe, returns at once.
   void drain(Deadline deadline);
+  // Requests that drain() ended with an error.
+  int64_t num_aborted() const;
 
  private:
   struct Impl;

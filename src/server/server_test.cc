@@ -277,6 +277,24 @@ TEST(Server, DrainEndsAtItsDeadline) {
   server.join();
 }
 
+TEST(Server, DrainTellsClientsWhileTheEngineIsInALongStep) {
+  TestServer server;
+  server.executor().paused = true;
+  TestClient client(server.port());
+  client.send(TestClient::post_text("/v1/completions", dump_json(request(10, true))));
+  TestClient plain(server.port());
+  plain.send(TestClient::post_text("/v1/completions", dump_json(request(10))));
+  ASSERT_TRUE(eventually([&] { return server.engine().num_open() == 2; }));
+  server.server().drain(Deadline::after(0s));
+  const ClientResponse response = client.read_response();
+  EXPECT_TRUE(response.complete);
+  EXPECT_NE(response.events().back().find("shutting down"), std::string::npos);
+  EXPECT_EQ(plain.read_response().status, 503);
+  EXPECT_EQ(server.server().num_aborted(), 2);
+  server.executor().paused = false;
+  server.join();
+}
+
 TEST(Server, DrainWaitsForClientsThatReadSlowly) {
   for (const bool hurry : {false, true}) {
     TestServer server;

@@ -54,6 +54,8 @@ class Shutdown(ClusterTest):
         thread.join(10)
         self.assertFalse(thread.is_alive())
         self.assertGreater(len(events), 2)
+        self.assertIn("shutting down", events[-1]["error"]["message"])
+        head.wait_for("ended +1 request ended with an error, all ranks have ended")
 
     def test_the_timeout_bounds_the_drain(self):
         head = self.ready_head("--shutdown-timeout", 1)
@@ -62,7 +64,7 @@ class Shutdown(ClusterTest):
         head.signal(signal.SIGTERM)
         self.assertEqual(head.wait_exit(20), 0, head.log())
         self.assertLess(time.monotonic() - begin, 8)
-        self.assertRegex(head.log(), "warning +1 requests are ended before they have finished")
+        self.assertRegex(head.log(), "warning +1 open request is cut off")
         thread.join(10)
 
     def test_a_worker_that_is_asked_to_end_lets_answers_finish(self):
