@@ -137,7 +137,6 @@ void EngineCore::hand_out() {
 
 // The cluster is lost: nobody waits for an answer that cannot come.
 void EngineCore::fail(const std::string& message) {
-  log::error("{}", message);
   broken_ = true;
   steps_in_flight_ = 0;
   {
@@ -147,7 +146,10 @@ void EngineCore::fail(const std::string& message) {
   }
   scheduler_->abort_all(FinishReason::kError, message);
   publish_stats();
-  sink_(scheduler_->take_outputs());
+  auto outputs = scheduler_->take_outputs();
+  const auto ended = std::count_if(outputs.begin(), outputs.end(), [](const auto& o) { return o.finish_reason == FinishReason::kError; });
+  log::error("{}. {} open request{} with this error", message, ended == 0 ? "No" : std::to_string(ended), ended == 1 ? " ends" : "s end");
+  sink_(std::move(outputs));
 }
 
 // The ranks are back, empty: all requests go on from the tokens they have.

@@ -161,6 +161,7 @@ class Losses(ClusterTest):
         self.assertLess(time.monotonic() - begin, seconds)
         self.assertIn("error", last, head.log())
         self.assertEqual(head.wait_exit(), 5, head.log())
+        self.assertRegex(head.log(), r"error +.*\. 1 open request ends with this error\n")
         return last["error"]["message"]
 
     def test_a_killed_local_rank(self):
@@ -176,7 +177,7 @@ class Losses(ClusterTest):
         victim = children_of(head.pid)[1]
         os.kill(victim, signal.SIGKILL)
         self.assertEqual(head.wait_exit(10), 5, head.log())
-        self.assertRegex(head.log(), rf"error +rank [01] \(.*, pid {victim}\) was killed by signal 9")
+        self.assertRegex(head.log(), rf"error +rank [01] \(.*, pid {victim}\) was killed by signal 9 \(Killed\)\. No open requests end with this error")
 
     def test_a_killed_remote_rank(self):
         head, worker = self.two_nodes()
