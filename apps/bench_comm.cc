@@ -141,11 +141,6 @@ Measured measure_gpu(const BenchOptions& bench, int rank, Store& store) {
   using Path = DeviceCommOptions::Path;
   // A node sees its own GPU alone. Before the first call that asks the driver.
   if (!bench.netns.empty()) ::setenv("CUDA_VISIBLE_DEVICES", std::to_string(rank).c_str(), 1);
-  const int gpus = visible_gpus();
-  if (!bench.share_gpu && bench.netns.empty() && gpus < bench.ranks) {
-    throw ConfigError("this machine shows " + std::to_string(gpus) + " GPUs, " + std::to_string(bench.ranks) +
-                      " ranks need one each (--share-gpu: all on the first, under the MPS daemon)");
-  }
   DeviceCommOptions options;
   options.group = comm_options(bench, rank);
   const bool first = bench.share_gpu || !bench.netns.empty();
@@ -264,7 +259,7 @@ BenchOptions parse(const Arguments& arguments) {
   std::string sizes = "1K,8K,64K,1M,4M,16M,64M", collectives = "all-reduce", netns, addresses;
   FlagParser p("tutti bench comm", "Measures collectives between ranks that it starts on this machine.");
   p.value("--transport", &bench.transport,
-          "shm, tcp; between GPUs cuda_ipc, nccl, or gpu (chosen by size); auto: gpu where there are enough, else shm");
+          "shm, tcp, cuda_ipc, nccl, gpu (by size), auto (gpu where there are enough, else shm)");
   p.value("--ranks", &bench.ranks, "number of ranks (2)");
   p.value("--collectives", &collectives, kCollectives);
   p.value("--sizes", &sizes, "bytes of each message, 1K,64K,1M");
@@ -306,6 +301,12 @@ int run_bench_comm(const Arguments& arguments) {
   BenchOptions bench = parse(arguments);
   log::setup({});
   if (bench.transport == "auto") bench.transport = bench.netns.empty() && gpus_here() >= bench.ranks ? "gpu" : "shm";
+  if (bench.on_gpus() && !bench.share_gpu && bench.netns.empty()) {
+    if (const int gpus = gpus_here(); gpus < bench.ranks) {
+      throw ConfigError(fmt::format("this machine shows {} GPUs, {} ranks need one each (--share-gpu: all on the first, under the MPS daemon)",
+                                    gpus, bench.ranks));
+    }
+  }
   return run_all(bench) ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kClusterLost);
 }
 
