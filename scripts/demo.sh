@@ -116,7 +116,7 @@ TOKEN="tutti1-$(head -c 4 /dev/urandom | od -An -tx1 | tr -d ' \n')-$(head -c 16
 
 say node1 "tutti serve $(basename "$MODEL") -tp 2 --nnodes 2"
 TUTTI_HOME="$STATE/1" TUTTI_CLUSTER_TOKEN="$TOKEN" "${ON_NODE1[@]}" "$TUTTI" serve "$MODEL" -tp 2 --nnodes 2 \
-  --master-addr "$HEAD_IP" --host "$API_IP" --port "$PORT" "${LOAD[@]}" &
+  --master-addr "$HEAD_IP" --host "$API_IP" --port "$PORT" --disable-log-stats "${LOAD[@]}" &
 HEAD_PID=$!
 say node2 "tutti worker --master-ip $HEAD_IP"
 TUTTI_HOME="$STATE/2" TUTTI_CLUSTER_TOKEN="$TOKEN" "${ON_NODE2[@]}" "$TUTTI" worker --master-ip "$HEAD_IP" 2>"$STATE/worker.log" &
