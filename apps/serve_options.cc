@@ -450,6 +450,10 @@ ServeOptions parse_generate_options(const std::vector<std::string>& arguments) {
   ServeOptions o = parse_model_options(p, arguments);
   if (!p.given("--prompt")) throw ConfigError("which prompt? tutti generate MODEL --prompt \"...\"");
   if (max_tokens < 1) throw ConfigError(fmt::format("--max-tokens {}: expected at least 1", max_tokens));
+  check_range("--temperature", sampling.temperature, 0, 1e6);
+  check_range("--top-p", sampling.top_p, 1e-6, 1);
+  check_range("--top-k", static_cast<double>(top_k), 0, 1 << 30);
+  check_range("--min-p", sampling.min_p, 0, 1);
   o.prompt = prompt;
   o.chat = chat;
   o.sampling = sampling;

@@ -19,6 +19,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 std::string error_of(const std::vector<std::string>& arguments) {
   try {
@@ -148,6 +149,14 @@ TEST(ServeOptions, ValuesThatAreMissingOrOfAnotherType) {
   EXPECT_EQ(error_of({"m", "--port", "abc"}), "--port abc: expected a number");
   EXPECT_EQ(error_of({"m", "--port"}), "--port needs a value");
   EXPECT_EQ(error_of({"m", "--served-model-name"}), "--served-model-name needs a value");
+}
+
+TEST(GenerateOptions, SamplingThatCannotBe) {
+  for (const auto& [flag, value] : {std::pair{"--temperature", "-1"}, {"--top-p", "0"}, {"--top-p", "1.5"}, {"--top-k", "-5"}, {"--min-p", "2"},
+                                    {"--max-tokens", "0"}}) {
+    EXPECT_THAT([&] { parse_generate_options({"m", "--prompt", "x", flag, value}); },
+                ThrowsMessage<ConfigError>(HasSubstr(std::string(flag) + " " + value + ": expected "))) << flag;
+  }
 }
 
 TEST(ServeOptions, UnknownFlagsSuggestTheNearest) {
