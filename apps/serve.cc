@@ -72,6 +72,12 @@ void check_port_is_free(const ServerConfig& server) {
 void say_address(const ServeOptions& options, const Server& server, const std::string& node_address) {
   const HttpConfig& http = options.server.http;
   const bool keys = !options.server.api_keys.empty();
+  const std::string header = keys ? " -H 'Authorization: Bearer KEY'" : "";
+  if (!http.uds.empty()) {
+    log::continuation(fmt::format("API        Unix socket {}{}", http.uds, keys ? " (with a key)" : ""));
+    log::continuation(fmt::format("try        curl --unix-socket {} http://localhost/v1/models{}", http.uds, header));
+    return;
+  }
   const auto url_at = [&](const std::string& host) {
     const bool v6 = host.find(':') != std::string::npos;
     return fmt::format("{}://{}{}{}:{}", http.tls.enabled() ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", server.port());
@@ -79,19 +85,16 @@ void say_address(const ServeOptions& options, const Server& server, const std::s
   std::string url = server.address();
   std::string here = url;
   std::string who = keys ? " (with a key)" : "";
-  if (http.uds.empty() && (http.host == "0.0.0.0" || http.host == "::")) {
+  if (http.host == "0.0.0.0" || http.host == "::") {
     url = url_at(node_address);
     here = url_at("127.0.0.1");
     who = keys ? " (all interfaces, with a key)" : " (all interfaces, without a key: --api-key KEY asks for one)";
-  } else if (http.uds.empty() && options.host.empty()) {
+  } else if (options.host.empty()) {
     who = " (this machine only; --host 0.0.0.0 --api-key KEY opens it)";
   }
   log::continuation(fmt::format("API        {}/v1{}", url, who));
   log::continuation(fmt::format("metrics    {}/metrics", url));
-  const std::string header = keys ? " -H 'Authorization: Bearer KEY'" : "";
-  if (!http.uds.empty()) {
-    log::continuation(fmt::format("try        curl --unix-socket {} http://localhost/v1/models{}", http.uds, header));
-  } else if (http.tls.enabled()) {
+  if (http.tls.enabled()) {
     log::continuation(fmt::format("try        curl {}/v1/models{}", here, header));
   } else {
     log::continuation(fmt::format("try        tutti complete \"Hello\"{}{}", here == "http://127.0.0.1:8000" ? "" : " --url " + here,

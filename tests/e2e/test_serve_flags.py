@@ -104,6 +104,7 @@ class Listeners(unittest.TestCase):
     def test_unix_socket(self):
         path = self.folder / "api.sock"
         server = self.serve("--uds", path)
+        server.wait_for(f"API +Unix socket {path}\n")
         server.wait_for(f"try +curl --unix-socket {path} http://localhost/v1/models")
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(path))
