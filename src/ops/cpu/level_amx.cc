@@ -100,6 +100,7 @@ class SignedChunk {
   int64_t rows, first_block, blocks, all_blocks;
   float* c;
   int64_t ldc;
+  bool accumulate = false;  // from the first block on
 
   void multiply(TileConfig& config) const {
     alignas(64) int32_t dots[2][kTogether][kTileRows][kHalfRows];
@@ -112,7 +113,7 @@ class SignedChunk {
       float* out = c + turn.row * ldc + turn.half * kHalfRows;
       const bool full = turn.tile_rows == kTileRows;
       if (turn.product == 0) {
-        const bool first = first_block == 0;
+        const bool first = first_block == 0 && !accumulate;
         for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
           sum[kRow] = first || (!full && kRow >= turn.tile_rows) ? V::zero() : V::load(out + kRow * ldc);
         });
@@ -252,13 +253,21 @@ void signed_blocks(const uint8_t* panel, const int32_t* blocks, int64_t count, c
   constexpr int64_t kMost = kQuantChunk / kBlock;
   alignas(64) uint8_t expanded[kMost * E::kUnitBytes];
   TileConfig config;
-  config.use(rows, kQuads / E::kGroups, 0);
   for (int64_t first = 0; first < count; first += kMost) {
     const int64_t now = count - first < kMost ? count - first : kMost;
     for (int64_t i = 0; i < now; ++i) expand_signed<Q8_0>(panel + blocks[first + i] * Q8_0::kUnitBytes, expanded + i * E::kUnitBytes);
-    for (int half = 0; half < 2; ++half) {
-      signed_tile_product<E>(tiles + first * rows * kQuantBytesPerRow, expanded, now, rows, half, c + half * kHalfRows, ldc, false);
-    }
+    const SignedChunk<E> chunk{.unit = expanded,
+                               .next = panel,
+                               .next_bytes = 0,
+                               .tiles = tiles + first * rows * kQuantBytesPerRow,
+                               .rows = rows,
+                               .first_block = 0,
+                               .blocks = now,
+                               .all_blocks = now,
+                               .c = c,
+                               .ldc = ldc,
+                               .accumulate = true};
+    chunk.multiply(config);
   }
 }
 
