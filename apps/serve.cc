@@ -269,9 +269,10 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
   }
   stats_log.reset();
   cluster.head->stop_ranks(leaver.empty() ? "the head was asked to end" : leaver + " left", true, kStopGrace);
-  if (!leaver.empty()) throw CommError(leaver + " left, all requests are answered; this head cannot serve without its ranks");
-  log::fact("ended", "{}, all ranks have ended",
-            server.num_aborted() == 0 ? "all requests are answered" : count_of(server.num_aborted(), "request") + " ended with an error");
+  const std::string requests = server.num_aborted() == 0 ? "all requests are answered"
+                                                         : count_of(server.num_aborted(), "request") + " ended with an error";
+  if (!leaver.empty()) throw CommError(fmt::format("{} left, {}; this head cannot serve without its ranks", leaver, requests));
+  log::fact("ended", "{}, all ranks have ended", requests);
   return static_cast<int>(ExitCode::kOk);
 }
 
