@@ -33,7 +33,7 @@ const TlsIdentity& identity() {
   return i;
 }
 
-constexpr auto kRankSleep = seconds(2);
+constexpr auto kRankSleep = seconds(4);
 
 // The head starts its ranks as this program: they do not run the tests again, they do not even read.
 [[gnu::constructor]] void be_a_rank(int argc, char** argv) {
@@ -100,7 +100,7 @@ TEST_F(HeadTest, RanksStartOnNodesThatHavePassedTheirChecksOnly) {
 // A rank that does not read keeps the head at starting it; whoever asks meanwhile is answered.
 TEST_F(HeadTest, NobodyWaitsForRanksThatStart) {
   HeadOptions options;
-  options.engine.model_path.assign(4 << 20, 'x');  // the rank's configuration is more than a socket holds
+  options.engine.model_path.assign(1 << 20, 'x');  // the rank's configuration is more than a socket holds
   open(options);
   std::atomic<bool> started{false};
   std::jthread starter([&] {
