@@ -28,6 +28,8 @@ void relax() {
 #endif
 }
 
+constexpr auto kAloneTime = std::chrono::microseconds(50);
+
 void pin_to_core(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -49,16 +51,18 @@ struct ThreadPool::Shared {
   std::condition_variable wake;
   std::vector<std::thread> threads;
 
-  // Polls `done` for spin_us; false when the time is over.
+  // Polls `done` for spin_us; false when the time is over. Soon it lets others onto its core between polls: where there are
+  // more threads than cores, the one that is waited for may be among them.
   template <typename Done>
   bool spin(Done done) const {
     if (done()) return true;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us);
-    while (std::chrono::steady_clock::now() < until) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (auto now = begin; now - begin < std::chrono::microseconds(spin_us); now = std::chrono::steady_clock::now()) {
       for (int i = 0; i < 32; ++i) {
         if (done()) return true;
         relax();
       }
+      if (now - begin > kAloneTime) std::this_thread::yield();
     }
     return done();
   }
