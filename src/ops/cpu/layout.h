@@ -60,4 +60,7 @@ inline constexpr int64_t float_row_bytes(int64_t k) { return round_up(k, 2) * st
 inline constexpr int64_t pair_row_bytes(int64_t k) { return round_up(k, 2) * 2; }
 inline constexpr int64_t quant_row_bytes(int64_t k) { return k / kBlock * kQuantBytesPerRow; }
 
+// A block of activations that cross between ranks (activation_codes.cc).
+inline constexpr int64_t kCodeBlockBytes = static_cast<int64_t>(sizeof(float)) + kBlock;
+
 }  // namespace tutti::cpu

@@ -73,6 +73,10 @@ struct LevelKernels {
   // Where BF16 weights meet activations rounded to bfloat16: their tiles; else nullptr.
   void (*pair_tile)(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile);
 
+  // Activations as they cross between ranks (activation_codes.cc); k is a multiple of 32.
+  void (*encode_codes)(const float* x, int64_t k, uint8_t* out);
+  void (*decode_codes)(const uint8_t* in, int64_t k, float* x);
+
   void (*add)(float* x, const float* y, int64_t n);                                         // x += y
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);              // silu(gate) * up
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);  // out may be x

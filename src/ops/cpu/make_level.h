@@ -20,6 +20,8 @@ LevelKernels make_level(Isa isa, const char* name) {
   level.q8_blocks = quant_blocks<V, Q8_0, V::kQuantTileRows>;
   level.float_tile = interleave_tile<V>;
   level.quant_tile = quantize_tile<V>;
+  level.encode_codes = encode_codes<V>;
+  level.decode_codes = decode_codes<V>;
   level.add = add_rows<V>;
   level.silu_mul = silu_mul<V>;
   level.rms_norm = rms_norm_row<V>;

@@ -325,14 +325,65 @@ void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
   }
 }
 
+// max|x| of a block. Found among integers, so that a NaN is the largest of all.
+template <class V>
+inline float largest_of_block(const float* x) {
+  typename V::I largest = V::set1_i(0);
+  for (int i = 0; i < kBlock; i += V::kLanes) largest = V::max_i(V::as_int(V::abs(V::load(x + i))), largest);
+  return __builtin_bit_cast(float, V::reduce_max_i(largest));
+}
+
+inline constexpr float kSmallestMax = 1e-35f;  // 127 / max stays finite above it
+
+// The codes of a block whose largest number is `max`, and the sums of its first and of its last 16.
+template <class V>
+inline void encode_block(const float* x, float max, int8_t* codes, int32_t* sums) {
+  using I = typename V::I;
+  const auto magic = V::set1(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest even integer
+  const auto inverse = V::set1(max > kSmallestMax ? 127.0f / max : 0.0f);
+  for (int half = 0; half < 2; ++half) {
+    I total = V::set1_i(0);
+    for (int i = half * 16; i < half * 16 + 16; i += V::kLanes) {
+      const I value = V::sub_i(V::as_int(V::add(V::mul(V::load(x + i), inverse), magic)), V::as_int(magic));
+      V::store_i8(codes + i, value);
+      total = V::add_i(total, value);
+    }
+    sums[half] = V::reduce_add_i(total);
+  }
+}
+
+// LevelKernels::encode_codes
+template <class V>
+void encode_codes(const float* x, int64_t k, uint8_t* out) {
+  for (int64_t i = 0; i < k; i += kBlock, out += kCodeBlockBytes) {
+    const float max = largest_of_block<V>(x + i);
+    int32_t sums[2];
+    __builtin_memcpy(out, &max, sizeof max);
+    encode_block<V>(x + i, max, reinterpret_cast<int8_t*>(out + sizeof max), sums);
+  }
+}
+
+// LevelKernels::decode_codes
+template <class V>
+void decode_codes(const uint8_t* in, int64_t k, float* x) {
+  constexpr float kOutermost = 126.5f;  // codes beyond it stand for max itself
+  for (int64_t b = 0; b < k; b += kBlock, in += kCodeBlockBytes) {
+    float max;
+    __builtin_memcpy(&max, in, sizeof max);
+    const auto scale = V::set1(max / 127.0f), one = V::set1(1.0f);
+    for (int i = 0; i < kBlock; i += V::kLanes) {
+      const auto code = V::load_i8(reinterpret_cast<const int8_t*>(in + sizeof max) + i);
+      const auto size = V::abs(code), sign = V::max(V::sub(V::zero(), one), V::min(code, one));
+      const auto inner = V::zero_below(V::sub(V::zero(), size), -kOutermost, V::mul(code, scale));
+      const auto outer = V::zero_below(size, kOutermost, V::mul(sign, V::set1(max)));
+      V::store(x + b + i, V::add(inner, outer));
+    }
+  }
+}
+
 // LevelKernels::quant_tile
 template <class V>
 void quantize_tile(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile) {
-  using F = typename V::F;
-  using I = typename V::I;
-  constexpr int kVectors = kBlock / V::kLanes;
-  constexpr float kSmallest = 1e-35f;  // 127 / max stays finite above it
-  const F magic = V::set1(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest even integer
   for (int64_t block = 0; block < k / kBlock; ++block, tile += rows * kQuantBytesPerRow) {
     int8_t* codes = reinterpret_cast<int8_t*>(tile);
     float* scale = reinterpret_cast<float*>(tile + rows * kBlock);
@@ -340,23 +391,10 @@ void quantize_tile(const float* x, int64_t stride, int rows, int64_t k, uint8_t*
     float* code_sum = reinterpret_cast<float*>(neg_sum + 3 * rows);
     for (int r = 0; r < rows; ++r) {
       const float* p = x + r * stride + block * kBlock;
-      // As integers, so that a NaN is the largest of all and makes the scale NaN.
-      I largest = V::set1_i(0);
-      for (int i = 0; i < kVectors; ++i) largest = V::max_i(V::as_int(V::abs(V::load(p + i * V::kLanes))), largest);
-      const float max = __builtin_bit_cast(float, V::reduce_max_i(largest));
-      const float s = max > kSmallest ? max / 127.0f : max * 0.0f;  // 0, but NaN for NaN
-      const F inverse = V::set1(max > kSmallest ? 127.0f / max : 0.0f);
+      const float max = largest_of_block<V>(p);
+      const float s = max > kSmallestMax ? max / 127.0f : max * 0.0f;  // 0, but NaN for NaN
       int32_t halves[2];
-      for (int half = 0; half < 2; ++half) {
-        I total = V::set1_i(0);
-        for (int i = half * 16; i < half * 16 + 16; i += V::kLanes) {
-          const F shifted = V::add(V::mul(V::load(p + i), inverse), magic);
-          const I value = V::sub_i(V::as_int(shifted), V::as_int(magic));
-          V::store_i8(codes + r * kBlock + i, value);
-          total = V::add_i(total, value);
-        }
-        halves[half] = V::reduce_add_i(total);
-      }
+      encode_block<V>(p, max, codes + r * kBlock, halves);
       scale[r] = s;
       const int32_t sums[3] = {halves[0] + halves[1], halves[0], halves[1]};
       for (int j = 0; j < 3; ++j) {
