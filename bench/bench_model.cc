@@ -1,5 +1,5 @@
 // Speed of a whole model on this machine's CPU: a real Worker behind a real EngineCore, one process, no network. The
-// read bandwidth is measured right before each test. Prints JSON; bench/cpu_peers.py runs it beside a peer.
+// read bandwidth is measured right before each test (the best of many short reads), and before and after it (sustained). Prints JSON; bench/cpu_peers.py runs it beside a peer.
 //   bench_model MODEL [--threads N] [--tests tg128,pp512,batch8,batch32] [--kv-cache-dtype T] [--rounds N]
 // tgN: N tokens of one sequence. ppN: a prompt of N tokens. batchN: N sequences over one shared prompt of 128 tokens, 16
 // tokens each; the prompt's own time is not counted.
@@ -216,8 +216,10 @@ int run(const Options& options) {
   for (int round = 0; round < options.rounds; ++round) {
     std::stringstream tests(options.tests);
     for (std::string test; std::getline(tests, test, ',');) {
-      const double read_gb_s = bench::measure_read(pool);
-      report["results"].push_back({{"test", test}, {"tokens_s", bench.run(test)}, {"read_gb_s", read_gb_s}});
+      const double read_gb_s = bench::measure_read(pool), before = bench::measure_sustained_read(pool);
+      const double tokens_s = bench.run(test), after = bench::measure_sustained_read(pool);
+      report["results"].push_back(
+          {{"test", test}, {"tokens_s", tokens_s}, {"read_gb_s", read_gb_s}, {"sustained_read_gb_s", (before + after) / 2}});
     }
   }
   std::printf("%s\n", report.dump(1).c_str());

@@ -134,6 +134,24 @@ double measure_read(ThreadPool& pool) {
   return static_cast<double>(kWindow) / best / 1e9;
 }
 
+double measure_sustained_read(ThreadPool& pool) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  static const Tensor buffer = [] {
+    Tensor made = Tensor::empty({kBytes}, DType::kU8);
+    std::memset(made.data_as<std::byte>(), 1, kBytes);
+    return made;
+  }();
+  std::atomic<uint64_t> sink{0};
+  const auto begin = std::chrono::steady_clock::now();
+  for (int pass = 0; pass < 4; ++pass) {
+    pool.run([&](int thread) {
+      const int64_t share = kBytes / pool.size() / 256 * 256;
+      sink ^= xor_all<1024>(buffer.data_as<std::byte>() + share * thread, static_cast<size_t>(share));
+    });
+  }
+  return 4 * static_cast<double>(kBytes) / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 1e9;
+}
+
 CpuLimits measure_limits(ThreadPool& pool) {
   CpuLimits limits;
   limits.read_gb_s = measure_read(pool);

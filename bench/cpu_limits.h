@@ -13,6 +13,8 @@ struct CpuLimits {
 
 // Best of a few short runs on all threads of the pool.
 double measure_read(ThreadPool& pool);
+// Reads of a GiB, all of their time counted: on a machine that others use, what a stream of weights can hope for.
+double measure_sustained_read(ThreadPool& pool);
 CpuLimits measure_limits(ThreadPool& pool);
 
 }  // namespace tutti::bench

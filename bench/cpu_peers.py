@@ -7,8 +7,8 @@
 
 Every round runs ours, then the peer's (the next round the other way round), on the same file with the same number of
 threads. With --add the rounds go on where those in the JSON file of the same commit ended. ppN is a prompt of N tokens, tgN N tokens of one sequence, batchN N sequences over one shared prompt of 128
-tokens, 16 tokens each. Read bandwidth is measured right before each of our tests; a share is that of the weights'
-bytes in it. The peer is started with its own defaults beside what is printed as its command.
+tokens, 16 tokens each. Read bandwidth is measured right before each of our tests (the best of many short reads), and
+before and after it (a few GiB with all of their time); a share is that of the weights' bytes in it. The peer is started with its own defaults beside what is printed as its command.
 """
 import argparse
 import json
@@ -43,15 +43,13 @@ def processor():
 
 
 def ours(a, model, tests):
-    """One round: {test: (tokens a second, share of the read bandwidth or None, GB/s)}, and what the run says of itself."""
+    """One round: {test: (tokens a second, GB/s of weights or None, GB/s read at best, GB/s sustained)}, and what the run says of itself."""
     command = [f"{a.build}/bench/bench_model", model, "--threads", str(a.threads), "--tests", ",".join(tests)]
     report = json.loads(run(command))
     figures = {}
     for r in report["results"]:
-        share = None
-        if r["test"].startswith("tg"):
-            share = r["tokens_s"] * report["weight_bytes_of_token"] / 1e9 / r["read_gb_s"]
-        figures[r["test"]] = (r["tokens_s"], share, r["read_gb_s"])
+        weights = r["tokens_s"] * report["weight_bytes_of_token"] / 1e9 if r["test"].startswith("tg") else None
+        figures[r["test"]] = (r["tokens_s"], weights, r["read_gb_s"], r["sustained_read_gb_s"])
     return figures, report
 
 
@@ -80,7 +78,7 @@ def summary(values, digits=2):
 
 
 def one_round(a, model, tests, number, values):
-    """Adds to values: {test: {"tutti", "share", "read", "peer": [a figure a round]}}. Returns the level of our kernels."""
+    """Adds to values: {test: {name: [a figure a round]}}. Returns the level of our kernels."""
     level = ""
     for side in ("tutti", "peer") if number % 2 == 0 else ("peer", "tutti"):
         if side == "peer":
@@ -89,11 +87,13 @@ def one_round(a, model, tests, number, values):
             continue
         figures, report = ours(a, model, tests)
         level = report["level"]
-        for test, (speed, share, read) in figures.items():
+        for test, (speed, weights, read, sustained) in figures.items():
             values[test]["tutti"].append(round(speed, 2))
             values[test]["read"].append(round(read, 2))
-            if share is not None:
-                values[test]["share"].append(round(share, 3))
+            values[test]["sustained"].append(round(sustained, 2))
+            if weights is not None:
+                values[test]["share"].append(round(weights / read, 3))
+                values[test]["share_of_sustained"].append(round(weights / sustained, 3))
     return level
 
 
@@ -101,20 +101,24 @@ def row_of(a, model, test, level, values):
     row = {"model": os.path.basename(model), "threads": a.threads, "test": test, "level": level, "rounds": len(values["peer"]),
            "tutti_tokens_s": summary(values["tutti"]), "peer_tokens_s": summary(values["peer"]),
            "ratio": round(statistics.median(values["tutti"]) / statistics.median(values["peer"]), 3),
-           "read_gb_s": summary(values["read"]), "values": values}
+           "read_gb_s": summary(values["read"]), "sustained_read_gb_s": summary(values["sustained"]), "values": values}
     share = ""
     if values["share"]:
         row["share_of_read_bandwidth"] = summary(values["share"], 3)
-        share = f", {row['share_of_read_bandwidth']['median']:.0%} of {row['read_gb_s']['median']:.1f} GB/s"
+        row["share_of_sustained_read"] = summary(values["share_of_sustained"], 3)
+        share = f", {row['share_of_read_bandwidth']['median']:.0%} of {row['read_gb_s']['median']:.1f} GB/s, {row['share_of_sustained_read']['median']:.0%} of what is sustained"
     print(f"{row['model']:28} {test:8} {a.threads} threads, {row['rounds']} rounds: {row['tutti_tokens_s']['median']:8.1f} tokens/s, peer "
           f"{row['peer_tokens_s']['median']:8.1f}: {row['ratio']:.2f}x{share}", flush=True)
     return row
 
 
+NAMES = ("tutti", "peer", "read", "sustained", "share", "share_of_sustained")
+
+
 def compare_tests(a, tests):
     """Rounds over all models; what is there is stored after each. A round is not begun when the time is over."""
     begin = time.monotonic()
-    values = {model: {test: values_so_far(a, model, test, ("tutti", "share", "read", "peer")) for test in tests} for model in a.model}
+    values = {model: {test: values_so_far(a, model, test, NAMES) for test in tests} for model in a.model}
     for number in range(a.rounds):
         if number > 0 and time.monotonic() - begin > a.seconds:
             break

@@ -211,11 +211,16 @@ class Bench:
 
     def prefill(self):
         with TwoNodes() as nodes:
-            described = {"one process, 2 threads": (["--cpu-threads", 2], None),
-                         "TP=2": (["-tp", 2, "--cpu-threads", 1], nodes)}
-            self.with_servers(described, lambda s: self.turns(
-                {"one process, 2 threads": s["one process, 2 threads"].prefill,
-                 "TP=2": self.on_wire(nodes, s["TP=2"], s["TP=2"].prefill)}, part=f"prefill {PROMPT}", link="none"))
+            tp2 = ["-tp", 2, "--cpu-threads", 1]
+            described = {"one process, 2 threads": (["--cpu-threads", 2], None), "TP=2 shm": (tp2, None), "TP=2": (tp2, nodes),
+                         "TP=2 int8": ([*tp2, "--comm-dtype", "int8"], nodes)}
+
+            def body(servers):
+                measured = {name: server.prefill for name, server in servers.items()}
+                for name in ("TP=2", "TP=2 int8"):
+                    measured[name] = self.on_wire(nodes, servers[name], servers[name].prefill)
+                self.turns(measured, part=f"prefill {PROMPT}", link="none")
+            self.with_servers(described, body)
 
     def memory(self):
         pss = {}
