@@ -3,9 +3,10 @@
 
     bench/cpu_peers.py --build build --peer LLAMA_CPP/build/bin --model 1b-q8_0.gguf [--model ...] --json OUT.json
     bench/cpu_peers.py ... --tests server                     32 requests of 128 in / 64 out, 8 at once, streaming
+    bench/cpu_peers.py ... --tests start                      from the start of a server's process until it is ready
 
 Every round runs ours, then the peer's (the next round the other way round), on the same file with the same number of
-threads. ppN is a prompt of N tokens, tgN N tokens of one sequence, batchN N sequences over one shared prompt of 128
+threads. With --add the rounds go on where those in the JSON file of the same commit ended. ppN is a prompt of N tokens, tgN N tokens of one sequence, batchN N sequences over one shared prompt of 128
 tokens, 16 tokens each. Read bandwidth is measured right before each of our tests; a share is that of the weights'
 bytes in it. The peer is started with its own defaults beside what is printed as its command.
 """
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from serving_client import serve_and_measure
+from serving_client import serve_and_measure, start_and_stop
 
 
 def run(command, timeout=600):
@@ -60,7 +61,7 @@ def peers(a, model, tests):
     single = {t[:2]: t[2:] for t in tests if t[:2] in ("pp", "tg")}
     if single:
         out = run([f"{a.peer}/llama-bench", "-m", model, "-t", str(a.threads), "-p", single.get("pp", "0"), "-n",
-                   single.get("tg", "0"), "-r", "1", "--no-warmup", "-o", "json"])
+                   single.get("tg", "0"), "-r", "1", "-o", "json"])
         for r in json.loads(out):
             figures[f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"] = r["avg_ts"]
     batches = [t[5:] for t in tests if t.startswith("batch")]
@@ -84,15 +85,15 @@ def one_round(a, model, tests, number, values):
     for side in ("tutti", "peer") if number % 2 == 0 else ("peer", "tutti"):
         if side == "peer":
             for test, speed in peers(a, model, tests).items():
-                values[test]["peer"].append(speed)
+                values[test]["peer"].append(round(speed, 2))
             continue
         figures, report = ours(a, model, tests)
         level = report["level"]
         for test, (speed, share, read) in figures.items():
-            values[test]["tutti"].append(speed)
-            values[test]["read"].append(read)
+            values[test]["tutti"].append(round(speed, 2))
+            values[test]["read"].append(round(read, 2))
             if share is not None:
-                values[test]["share"].append(share)
+                values[test]["share"].append(round(share, 3))
     return level
 
 
@@ -100,7 +101,7 @@ def row_of(a, model, test, level, values):
     row = {"model": os.path.basename(model), "threads": a.threads, "test": test, "level": level, "rounds": len(values["peer"]),
            "tutti_tokens_s": summary(values["tutti"]), "peer_tokens_s": summary(values["peer"]),
            "ratio": round(statistics.median(values["tutti"]) / statistics.median(values["peer"]), 3),
-           "read_gb_s": summary(values["read"])}
+           "read_gb_s": summary(values["read"]), "values": values}
     share = ""
     if values["share"]:
         row["share_of_read_bandwidth"] = summary(values["share"], 3)
@@ -113,12 +114,12 @@ def row_of(a, model, test, level, values):
 def compare_tests(a, tests):
     """Rounds over all models; what is there is stored after each. A round is not begun when the time is over."""
     begin = time.monotonic()
-    values = {model: {test: {"tutti": [], "share": [], "read": [], "peer": []} for test in tests} for model in a.model}
+    values = {model: {test: values_so_far(a, model, test, ("tutti", "share", "read", "peer")) for test in tests} for model in a.model}
     for number in range(a.rounds):
         if number > 0 and time.monotonic() - begin > a.seconds:
             break
         for model in a.model:
-            level = one_round(a, model, tests, number, values[model])
+            level = one_round(a, model, tests, len(values[model][tests[0]]["peer"]), values[model])
             for test in tests:
                 store(a, row_of(a, model, test, level, values[model][test]))
 
@@ -131,19 +132,24 @@ def server_command(a, side, model, port):
             str(a.threads), "--parallel", "8", "-c", "4096"]
 
 
-def compare_server(a, model):
-    rounds = {"tutti": [], "peer": []}
-    for i in range(a.rounds):
-        for side in ("tutti", "peer") if i % 2 == 0 else ("peer", "tutti"):
-            rounds[side].append(serve_and_measure(side, lambda port: server_command(a, side, model, port), seed=i))
+SERVER_TESTS = {"server": ("server 32 x 128 in 64 out, 8 at once", serve_and_measure), "start": ("start until ready", start_and_stop)}
+
+
+def compare_servers(a, model, test):
+    name, measure = SERVER_TESTS[test]
+    rounds = values_so_far(a, model, name, ("tutti", "peer"))
+    for _ in range(a.rounds):
+        number = len(rounds["peer"])
+        for side in ("tutti", "peer") if number % 2 == 0 else ("peer", "tutti"):
+            measured = measure(side, lambda port: server_command(a, side, model, port), seed=number)
+            rounds[side].append({key: round(value, 3) for key, value in measured.items()})
             print(side, json.dumps(rounds[side][-1]), flush=True)
-    row = {"model": os.path.basename(model), "threads": a.threads, "test": "server 32 x 128 in 64 out, 8 at once", "rounds": a.rounds}
-    for side, results in rounds.items():
-        row[side] = {key: summary([r[key] for r in results]) for key in results[0]}
-    row["ratio_output_tokens_s"] = round(row["tutti"]["output_tokens_s"]["median"] / row["peer"]["output_tokens_s"]["median"], 3)
-    row["ratio_ttft_p50"] = round(row["tutti"]["ttft_p50_ms"]["median"] / row["peer"]["ttft_p50_ms"]["median"], 3)
-    print(f"{row['model']}: server {row['ratio_output_tokens_s']:.2f}x output tokens/s, TTFT p50 {row['ratio_ttft_p50']:.2f} of the peer's")
-    return row
+        row = {"model": os.path.basename(model), "threads": a.threads, "test": name, "rounds": len(rounds["peer"]), "values": rounds}
+        for side in ("tutti", "peer"):
+            row[side] = {key: summary([r[key] for r in rounds[side]]) for key in rounds[side][0]}
+        row["ratio"] = {key: round(value["median"] / row["peer"][key]["median"], 3) for key, value in row["tutti"].items()}
+        print(f"{row['model']} {name}: of the peer's {row['ratio']}", flush=True)
+        store(a, row)
 
 
 def main():
@@ -157,26 +163,43 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3600, help="no round is begun later than this")
     parser.add_argument("--json", help="written here; rows of other models, threads and tests in it are kept")
+    parser.add_argument("--add", action="store_true", help="go on with the rounds in that file, where they are of this commit")
     a = parser.parse_args()
 
     tests = a.tests.split(",")
-    if tests == ["server"]:
+    if tests[0] in SERVER_TESTS:
         for model in a.model:
-            store(a, compare_server(a, model))
+            compare_servers(a, model, tests[0])
     else:
         compare_tests(a, tests)
+
+
+def stored(a):
+    if a.json and os.path.exists(a.json):
+        with open(a.json, encoding="utf-8") as file:
+            return json.load(file)
+    return {"what": "tutti beside llama.cpp on one CPU, alternating; tokens/s", "results": []}
+
+
+def commit():
+    return first_line("git", "rev-parse", "--short", "HEAD")
+
+
+def values_so_far(a, model, test, names):
+    """{name: [a figure a round]}, empty unless --add finds some."""
+    for row in stored(a)["results"] if a.add else ():
+        if (row["model"], row["threads"], row["test"], row["commit"]) == (os.path.basename(model), a.threads, test, commit()):
+            return row["values"]
+    return {name: [] for name in names}
 
 
 def store(a, row):
     if not a.json:
         return
-    row.update(commit=first_line("git", "rev-parse", "--short", "HEAD"),
+    row.update(commit=commit(),
                command=f"bench/cpu_peers.py --build build --peer LLAMA_CPP/build/bin --model {row['model']} --threads {a.threads} "
-                       f"--tests {a.tests} --rounds {a.rounds}")
-    report = {"what": "tutti beside llama.cpp on one CPU, alternating; tokens/s", "results": []}
-    if os.path.exists(a.json):
-        with open(a.json, encoding="utf-8") as file:
-            report = json.load(file)
+                       f"--tests {a.tests} --rounds {row['rounds']}")
+    report = stored(a)
     report.update(machine=f"{processor()}, {os.cpu_count()} processors, Linux {platform.release()}", peer=f"llama.cpp {a.peer_version}")
 
     def key(r):

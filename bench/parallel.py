@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """One model cut over ranks against one process with the same cores, and against peers over the same link.
 
-    bench/parallel.py --model M.gguf --parts shm,links,prefill,memory,pipeline > bench/results/parallel.json
+    bench/parallel.py --model M.gguf --parts shm,links,prefill,memory,pipeline --json bench/results/parallel.json
 
 Parts: `shm` TP=2 with one thread a rank on this machine; `links` TP=2 over two network namespaces at each link's rate,
 also with --comm-dtype int8 at the slowest; `prefill` a prompt of 512 tokens at no limit; `memory` the pages a rank
 holds; `pipeline` PP=2 at 8 streams against one rank with half of the cores; `llama.cpp` and `distributed-llama` over
 the same namespaces (--llama-cpp FOLDER of its programs; --distributed-llama PROGRAM MODEL TOKENIZER).
+Rows of other models and parts in the JSON file are kept.
 
 All servers of a part run side by side and are asked in turns, so that a slow minute hits each alike; the result holds
 the median and the range of the rounds. The bytes that the veth counted must be at least what has to cross. Needs root.
@@ -98,7 +99,8 @@ class Server:
         """Seconds to the first token, and from it to the last one."""
         connection = UnixConnection(self.socket, 120)
         prompt = [random.randrange(1000, 30000) for _ in range(prompt_tokens)]
-        body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+        body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True,
+                "return_token_ids": True}  # an event for each token, also where its text is held back
         begin = time.monotonic()
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
@@ -244,8 +246,8 @@ class Bench:
                                                           port, "-t", 1, "-c"]), stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL) for n in (0, 1)]
             client = nodes.command(0, [f"{folder}/llama-bench", "-m", self.args.model, "--rpc",
-                                       ",".join(f"{a}:{port}" for a in nodes.addresses), "-ngl", 99, "-sm", "layer", "-ts", "1/1",
-                                       "-t", 1, "-r", 1, "--no-warmup", "-p", 0, "-n", DECODED, "-o", "json"])
+                                       ",".join(f"{a}:{port}" for a in nodes.addresses), "-ngl", 99, *shlex.split(self.args.llama_split), "-ts", "1/1",
+                                       "-t", 1, "-r", 1, "-p", 0, "-n", DECODED, "-o", "json"])
             time.sleep(1)
 
             def run():
@@ -253,7 +255,7 @@ class Bench:
                 if done.returncode != 0:
                     sys.exit(f"{shlex.join(client)}\n{done.stdout}{done.stderr}")
                 return json.loads(done.stdout)[0]["avg_ts"]
-            self.beside(nodes, "llama.cpp RPC", run)
+            self.beside(nodes, "llama.cpp RPC " + self.args.llama_split, run)
             for server in servers:
                 server.terminate()
                 server.wait()
@@ -315,7 +317,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--least-bytes", type=int, default=16 * 2048, help="that a token must put on the wire: layers x hidden size")
     parser.add_argument("--llama-cpp", metavar="FOLDER")
-    parser.add_argument("--llama-rpc-server", default="rpc-server", help="the program's name in that folder")
+    parser.add_argument("--llama-rpc-server", default="ggml-rpc-server", help="the program's name in that folder")
+    parser.add_argument("--llama-split", default="-sm layer", help="llama-bench's flags for how it cuts the model")
+    parser.add_argument("--json", required=True)
     parser.add_argument("--distributed-llama", nargs=3, metavar=("PROGRAM", "MODEL", "TOKENIZER"))
     args = parser.parse_args()
     bench = Bench(args)
@@ -323,11 +327,24 @@ def main():
              "llama.cpp": bench.llama_cpp, "distributed-llama": bench.distributed_llama}
     random.seed(1)
     for part in args.parts.split(","):
+        bench.rows = []
         parts[part]()
-    json.dump({"what": "a model cut over two ranks", "model": os.path.basename(args.model), "rounds": args.rounds,
-               "commit": commit(), "machine": f"{processor()}, {os.cpu_count()} processors, Linux {platform.release()}",
-               "command": shown_command(), "results": bench.rows}, sys.stdout, indent=1)
-    print()
+        store(args, part, bench.rows)
+
+
+def store(args, part, rows):
+    report = {"what": "a model cut over two ranks", "results": []}
+    if os.path.exists(args.json):
+        report = json.loads(pathlib.Path(args.json).read_text())
+    name = f"{part} {args.llama_split}" if part == "llama.cpp" else part
+    result = {"model": os.path.basename(args.model), "part": name, "rounds": args.rounds, "commit": commit(),
+              "machine": f"{processor()}, {os.cpu_count()} processors, Linux {platform.release()}", "command": shown_command(), "rows": rows}
+
+    def key(r):
+        return r["model"], r["part"]
+
+    report["results"] = [r for r in report["results"] if key(r) != key(result)] + [result]
+    pathlib.Path(args.json).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A streaming client for completions over HTTP, and the time it sees: used by cpu_peers.py. Only the standard library."""
 import asyncio
+import contextlib
 import json
 import random
 import socket
@@ -98,17 +99,29 @@ def wait_ready(process, port, log):
     sys.exit(f"the server was not ready after {READY_DEADLINE_S} s")
 
 
-def serve_and_measure(side, command_for, seed):
-    """Starts the server, waits for it, sends the load, stops it. Milliseconds and tokens a second."""
+@contextlib.contextmanager
+def served(command_for):
+    """The server's port and the seconds until it was ready; it is stopped at the end."""
     port = free_port()
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(command_for(port), stdout=log, stderr=log)
         try:
-            ready = wait_ready(process, port, log)
-            wall, results = asyncio.run(load(side, port, seed))
+            yield port, wait_ready(process, port, log)
         finally:
             process.terminate()
             process.wait(30)
+
+
+def start_and_stop(_side, command_for, seed):
+    del seed
+    with served(command_for) as (_, ready):
+        return {"ready_s": ready}
+
+
+def serve_and_measure(side, command_for, seed):
+    """Starts the server, waits for it, sends the load, stops it. Milliseconds and tokens a second."""
+    with served(command_for) as (port, ready):
+        wall, results = asyncio.run(load(side, port, seed))
     ttft = sorted(1e3 * first for first, _, _ in results)
     tpot = [1e3 * (last - first) / (tokens - 1) for first, last, tokens in results]
     return {"ready_s": ready, "wall_s": wall, "output_tokens_s": sum(t for _, _, t in results) / wall,
