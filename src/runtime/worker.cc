@@ -54,7 +54,7 @@ std::vector<int> processors_of_threads(int threads, int local_rank) {
 std::unique_ptr<ThreadPool> make_pool(int asked, int ranks_on_node, int local_rank) {
   const int threads = threads_of_rank(asked, ranks_on_node);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int spin_us = threads * ranks_on_node > cores ? 0 : 50;
+  const int spin_us = threads * ranks_on_node > cores ? 0 : 1000;
   auto pool = std::make_unique<ThreadPool>(threads, spin_us);
   if (const auto processors = processors_of_threads(threads, local_rank); !processors.empty()) {
     pool->run([&](int thread) { pin_thread(processors[static_cast<size_t>(thread)]); });

@@ -18,26 +18,41 @@ struct AmxVectors : Avx512<true> {
 using V = AmxVectors;
 constexpr int kTileRows = 16;
 
-// What LDTILECFG reads. Registers: 0, 1 sums; 2 activations, 3, 4 weights; 5 activations, 6, 7 weights of the last k.
+// What LDTILECFG reads. `sums` hold products of `rows` rows; every other register from there on takes activations, those
+// between them weights, of `steps` quads or pairs of k.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {};
   uint8_t rows[16] = {};
 
-  // `rows` rows of activations, and `steps` (then `last_steps`) quads or pairs of k in a product.
-  TileShapes(int tile_rows, int steps, int last_steps) {
-    const auto set = [this](int tile, int r, int bytes) {
-      rows[tile] = static_cast<uint8_t>(r);
-      row_bytes[tile] = static_cast<uint16_t>(bytes);
-    };
-    for (int sum = 0; sum < 2; ++sum) set(sum, tile_rows, 64);
-    set(2, tile_rows, 4 * steps);
-    for (int w = 3; w < 5; ++w) set(w, steps, 64);
-    if (last_steps == 0) return;
-    set(5, tile_rows, 4 * last_steps);
-    for (int w = 6; w < 8; ++w) set(w, last_steps, 64);
+  void set(int tile, int r, int bytes) {
+    rows[tile] = static_cast<uint8_t>(r);
+    row_bytes[tile] = static_cast<uint16_t>(bytes);
   }
 };
+
+// For quantised weights. Registers: 0 to 3 sums, 4 and 6 activations, 5 and 7 weights.
+TileShapes quant_shapes(int tile_rows, int quads) {
+  TileShapes shapes;
+  for (int sum = 0; sum < 4; ++sum) shapes.set(sum, tile_rows, 64);
+  for (int a = 4; a < 8; a += 2) {
+    shapes.set(a, tile_rows, 4 * quads);
+    shapes.set(a + 1, quads, 64);
+  }
+  return shapes;
+}
+
+// For BF16. Registers: 0, 1 sums; 2 activations, 3, 4 weights; 5 activations, 6, 7 weights of the last k.
+TileShapes pair_shapes(int tile_rows, int pairs, int last_pairs) {
+  TileShapes shapes;
+  for (int sum = 0; sum < 2; ++sum) shapes.set(sum, tile_rows, 64);
+  shapes.set(2, tile_rows, 4 * pairs);
+  for (int w = 3; w < 5; ++w) shapes.set(w, pairs, 64);
+  if (last_pairs == 0) return shapes;
+  shapes.set(5, tile_rows, 4 * last_pairs);
+  for (int w = 6; w < 8; ++w) shapes.set(w, last_pairs, 64);
+  return shapes;
+}
 
 // Tile shapes of this thread, for the length of a kernel. They are given up at the end: a thread without them costs the
 // system less to switch.
@@ -46,10 +61,12 @@ class TileConfig {
   ~TileConfig() {
     if (rows_ != 0) _tile_release();
   }
-  void use(int rows, int steps, int last_steps) {
+  // `shapes` makes those for tiles of so many rows.
+  template <class Shapes>
+  void use(int rows, Shapes&& shapes) {
     if (rows == rows_) return;
-    const TileShapes shapes(rows, steps, last_steps);
-    _tile_loadconfig(&shapes);
+    const TileShapes made = shapes(rows);
+    _tile_loadconfig(&made);
     rows_ = rows;
   }
 
@@ -69,52 +86,141 @@ void expand_signed(const uint8_t* unit, uint8_t* out) {
   }
 }
 
-// c[row][half * 16 ...) (+)= a tile of `rows` rows times the blocks of a chunk.
+// An expanded chunk of a panel and all tiles of activations that meet it: c [rows][32] (+)= their products.
+//
+// A product is ready long after it was begun, and later still for loads that find it in memory. So the products are made
+// in turns of kTogether, and the vectors work on those of one turn while the next are made.
 template <class E>
-void signed_tile_product(const uint8_t* record, const uint8_t* unit, int64_t blocks, int rows, int half, float* c, int64_t ldc,
-                         bool first) {
-  constexpr int kGroupQuads = kQuads / E::kGroups;
-  alignas(64) int32_t dots[2][kTileRows][kHalfRows];
-  __m512 sum[kTileRows];
-  for (int r = 0; r < kTileRows; ++r) sum[r] = first || r >= rows ? V::zero() : V::load(c + r * ldc);
+class SignedChunk {
+ public:
+  const uint8_t* unit;
+  const uint8_t* next;  // the chunk after it, packed: fetched on the way
+  int64_t next_bytes;
+  const uint8_t* tiles;
+  int64_t rows, first_block, blocks, all_blocks;
+  float* c;
+  int64_t ldc;
 
-  const int64_t record_bytes = rows * kQuantBytesPerRow, products = blocks * E::kGroups;
-  const auto multiply = [&](int64_t i) {
-    const int64_t block = i / E::kGroups, group = i % E::kGroups;
-    _tile_zero(0);
-    _tile_loadd(2, record + block * record_bytes + group * kGroupQuads * 4, kBlock);
-    _tile_loadd(3, unit + block * E::kUnitBytes + (half * kQuads + group * kGroupQuads) * kQuadBytes, kQuadBytes);
-    _tile_dpbssd(0, 2, 3);
-    _tile_stored(0, dots[i % 2], kQuadBytes);
-  };
-  multiply(0);
-  for (int64_t i = 0; i < products; ++i) {
-    if (i + 1 < products) multiply(i + 1);  // while the vectors work on this one
-    const int64_t block = i / E::kGroups;
-    const int group = static_cast<int>(i % E::kGroups), which = E::kGroups == 1 ? 0 : 1 + group;
-    const uint8_t* b = unit + block * E::kUnitBytes;
-    const float* scale = reinterpret_cast<const float*>(record + block * record_bytes + rows * kBlock);
-    const float* code_sum = scale + 4 * rows;
-    const __m512 d = E::Scales::template load_scale<V>(b, half * kHalfRows, group);
-    __m512 m = V::zero();
-    if constexpr (E::kHasMin) m = E::Scales::template load_min<V>(b, half * kHalfRows, group);
-    const auto add = [&](int r) TUTTI_INLINE {
-      const __m512i dot = _mm512_load_si512(dots[i % 2][r]);
-      sum[r] = V::fma(V::to_float(dot), V::mul(d, V::set1(scale[r])), sum[r]);
-      if constexpr (E::kHasMin) sum[r] = V::fma(m, V::set1(code_sum[which * rows + r]), sum[r]);
-    };
-    if (rows == kTileRows) {
-      for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE { add(kRow); });
-    } else {
-      for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
-        if (kRow < rows) add(kRow);
-      });
+  void multiply(TileConfig& config) const {
+    alignas(64) int32_t dots[2][kTogether][kTileRows][kHalfRows];
+    __m512 sum[kTileRows];
+    Turn turn{.tile_rows = next_tile_rows<V>(rows, kTileRows)};
+    make_products(turn, config, dots[0]);
+    for (int parity = 0;; parity ^= 1) {
+      const Turn following = after(turn);
+      if (following.row < rows) make_products(following, config, dots[parity ^ 1]);
+      float* out = c + turn.row * ldc + turn.half * kHalfRows;
+      const bool full = turn.tile_rows == kTileRows;
+      if (turn.product == 0) {
+        const bool first = first_block == 0;
+        for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
+          sum[kRow] = first || (!full && kRow >= turn.tile_rows) ? V::zero() : V::load(out + kRow * ldc);
+        });
+      }
+      const int64_t last = turn.product + kTogether < products() ? turn.product + kTogether : products();
+      for (int64_t p = turn.product; p < last; ++p) {
+        if (full) {
+          add<true>(turn, p, dots[parity][p - turn.product], sum);
+        } else {
+          add<false>(turn, p, dots[parity][p - turn.product], sum);
+        }
+      }
+      if (last == products()) {
+        for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
+          if (full || kRow < turn.tile_rows) V::store(out + kRow * ldc, sum[kRow]);
+        });
+      }
+      if (following.row >= rows) return;
+      turn = following;
     }
   }
-  for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
-    if (kRow < rows) V::store(c + kRow * ldc, sum[kRow]);
-  });
-}
+
+ private:
+  static constexpr int kTogether = 4;
+  static constexpr int kGroupQuads = kQuads / E::kGroups;
+
+  // Products [product, product + kTogether) of one half of the panel with one tile of activations.
+  struct Turn {
+    int64_t row = 0;
+    int tile_rows = 0, half = 0;
+    int64_t product = 0;
+  };
+
+  int64_t products() const { return blocks * E::kGroups; }
+  int64_t record_bytes(const Turn& turn) const { return turn.tile_rows * kQuantBytesPerRow; }
+  const uint8_t* record(const Turn& turn) const { return tiles + (turn.row * all_blocks + first_block * turn.tile_rows) * kQuantBytesPerRow; }
+
+  Turn after(Turn turn) const {
+    turn.product += kTogether;
+    if (turn.product < products()) return turn;
+    turn.product = 0;
+    turn.half ^= 1;
+    if (turn.half != 0) return turn;
+    turn.row += turn.tile_rows;
+    if (turn.row < rows) turn.tile_rows = next_tile_rows<V>(rows - turn.row, kTileRows);
+    return turn;
+  }
+
+  void make_products(const Turn& turn, TileConfig& config, int32_t (*dots)[kTileRows][kHalfRows]) const {
+    config.use(turn.tile_rows, [](int r) { return quant_shapes(r, kGroupQuads); });
+    const uint8_t* a = record(turn);
+    const auto activations = [&](int64_t p) { return a + p / E::kGroups * record_bytes(turn) + p % E::kGroups * kGroupQuads * 4; };
+    const auto weights = [&](int64_t p) {
+      return unit + p / E::kGroups * E::kUnitBytes + (turn.half * kQuads + p % E::kGroups * kGroupQuads) * kQuadBytes;
+    };
+    const int64_t p = turn.product, left = products() - p;
+    _tile_zero(0);
+    _tile_loadd(4, activations(p), kBlock);
+    _tile_loadd(5, weights(p), kQuadBytes);
+    _tile_dpbssd(0, 4, 5);
+    if (left > 1) {
+      _tile_zero(1);
+      _tile_loadd(6, activations(p + 1), kBlock);
+      _tile_loadd(7, weights(p + 1), kQuadBytes);
+      _tile_dpbssd(1, 6, 7);
+    }
+    if (left > 2) {
+      _tile_zero(2);
+      _tile_loadd(4, activations(p + 2), kBlock);
+      _tile_loadd(5, weights(p + 2), kQuadBytes);
+      _tile_dpbssd(2, 4, 5);
+    }
+    if (left > 3) {
+      _tile_zero(3);
+      _tile_loadd(6, activations(p + 3), kBlock);
+      _tile_loadd(7, weights(p + 3), kQuadBytes);
+      _tile_dpbssd(3, 6, 7);
+    }
+    if (turn.row == 0) {  // a share of what comes next
+      const int64_t share = next_bytes / (2 * products());
+      const uint8_t* from = next + (turn.half * products() + p) * share;
+      for (int64_t i = 0; i < share * kTogether; i += 64) V::template prefetch<64>(from + i);
+    }
+    _tile_stored(0, dots[0], kQuadBytes);
+    if (left > 1) _tile_stored(1, dots[1], kQuadBytes);
+    if (left > 2) _tile_stored(2, dots[2], kQuadBytes);
+    if (left > 3) _tile_stored(3, dots[3], kQuadBytes);
+  }
+
+  template <bool kFull>
+  TUTTI_INLINE void add(const Turn& turn, int64_t p, const int32_t (*dots)[kHalfRows], __m512* sum) const {
+    const int64_t block = p / E::kGroups;
+    const int group = static_cast<int>(p % E::kGroups), which = E::kGroups == 1 ? 0 : 1 + group;
+    const int rows_here = kFull ? kTileRows : turn.tile_rows;
+    const uint8_t* b = unit + block * E::kUnitBytes;
+    const float* scale = reinterpret_cast<const float*>(record(turn) + block * record_bytes(turn) + rows_here * kBlock);
+    const float* code_sum = scale + 4 * rows_here + which * rows_here;
+    const __m512 d = E::Scales::template load_scale<V>(b, turn.half * kHalfRows, group);
+    __m512 m = V::zero();
+    if constexpr (E::kHasMin) m = E::Scales::template load_min<V>(b, turn.half * kHalfRows, group);
+    for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
+      if (!kFull && kRow >= rows_here) return;
+      const __m512i dot = _mm512_load_si512(dots[kRow]);
+      sum[kRow] = V::fma(V::to_float(dot), V::mul(d, V::set1(scale[kRow])), sum[kRow]);
+      if constexpr (E::kHasMin) sum[kRow] = V::fma(m, V::set1(code_sum[kRow]), sum[kRow]);
+    });
+  }
+};
 
 // LevelKernels::panel for block formats.
 template <class Format>
@@ -127,20 +233,14 @@ void signed_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t
   TileConfig config;
   for (int64_t b0 = 0; b0 < all_blocks; b0 += kChunkBlocks) {
     const int64_t blocks = all_blocks - b0 < kChunkBlocks ? all_blocks - b0 : kChunkBlocks;
+    const int64_t units = blocks / Format::kBlocks;
     const uint8_t* unit = panel + b0 / Format::kBlocks * Format::kUnitBytes;
-    for (int64_t u = 0; u < blocks / Format::kBlocks; ++u) {
-      V::template prefetch<Format::kUnitBytes>(unit + u * Format::kUnitBytes + V::kPrefetchBytes);
+    for (int64_t u = 0; u < units; ++u) {
       expand_signed<Format>(unit + u * Format::kUnitBytes, expanded + u * Format::kBlocks * E::kUnitBytes);
     }
-    for (int64_t r0 = 0; r0 < rows;) {
-      const int tile_rows = next_tile_rows<V>(rows - r0, kTileRows);
-      config.use(tile_rows, kQuads / E::kGroups, 0);
-      const uint8_t* record = tiles + (r0 * all_blocks + b0 * tile_rows) * kQuantBytesPerRow;
-      for (int half = 0; half < 2; ++half) {
-        signed_tile_product<E>(record, expanded, blocks, tile_rows, half, c + r0 * ldc + half * kHalfRows, ldc, b0 == 0);
-      }
-      r0 += tile_rows;
-    }
+    SignedChunk<E>{.unit = expanded, .next = unit + units * Format::kUnitBytes, .next_bytes = units * Format::kUnitBytes, .tiles = tiles,
+                   .rows = rows, .first_block = b0, .blocks = blocks, .all_blocks = all_blocks, .c = c, .ldc = ldc}
+        .multiply(config);
   }
 }
 
@@ -163,7 +263,7 @@ void pair_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t r
     const int64_t end = all_pairs - p0 < kChunkPairs ? all_pairs : p0 + kChunkPairs;
     for (int64_t r0 = 0; r0 < rows;) {
       const int tile_rows = next_tile_rows<V>(rows - r0, kTileRows);
-      config.use(tile_rows, kPairs, last);
+      config.use(tile_rows, [&](int r) { return pair_shapes(r, kPairs, last); });
       const uint8_t* a = tiles + r0 * row_bytes;
       float* out = c + r0 * ldc;
       const int64_t out_bytes = ldc * 4;

@@ -10,7 +10,7 @@ namespace tutti::cpu {
 
 template <class Level>
 struct X86Vectors {
-  static constexpr int kPrefetchBytes = 1536;
+  static constexpr int kPrefetchBytes = 4096;
 
   // Values read before are read again, not kept in registers that accumulators need.
   static void barrier() { asm volatile("" ::: "memory"); }
