@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <sstream>
 #include <vector>
@@ -107,10 +108,17 @@ void RankProcesses::start_requested() {
     requests.swap(spawn_requests_);
   }
   for (SpawnRequest* request : requests) {
+    std::exception_ptr error;  // the caller's alone once it has it
+    pid_t pid = 0;
     try {
-      request->pid.set_value(start(request->rank, request->config));
+      pid = start(request->rank, request->config);
     } catch (const Error&) {
-      request->pid.set_exception(std::current_exception());
+      error = std::current_exception();
+    }
+    if (error == nullptr) {
+      request->pid.set_value(pid);
+    } else {
+      request->pid.set_exception(std::move(error));
     }
   }
 }
