@@ -69,7 +69,8 @@ DType dtype_of(int type) {
   }
 }
 
-// All of `ranks` bring a pointer, `body` runs on each with everybody's, and nobody leaves before all have run it.
+// All of `ranks` bring a pointer, `body` runs on each with everybody's, and nobody leaves before all have run it. Whoever is
+// aborted takes its pointer away, what it points to ends with it: the others wait until they are aborted, too.
 using Body = std::function<void(const std::map<int, const void*>& sends)>;
 Result meet(Comm handle, Stream stream, const std::string& key, int ranks, const void* send, const Body& body) {
   FakeComm& comm = of(handle);
@@ -85,11 +86,14 @@ Result meet(Comm handle, Stream stream, const std::string& key, int ranks, const
       world->changed.wait(lock, [&] { return *aborted || (!hangs && ready()); });
       return !*aborted;
     };
-    if (!wait_for([&] { return static_cast<int>(meeting.sends.size()) == ranks; })) return;
-    body(meeting.sends);
-    ++meeting.left;
-    world->changed.notify_all();
-    wait_for([&] { return meeting.left == ranks; });
+    bool met = wait_for([&] { return static_cast<int>(meeting.sends.size()) == ranks; });
+    if (met) {
+      body(meeting.sends);
+      ++meeting.left;
+      world->changed.notify_all();
+      met = wait_for([&] { return meeting.left == ranks; });
+    }
+    if (!met) meeting.sends.erase(rank);
   });
   return kInProgress;  // as a non-blocking communicator says; CommGetAsyncError then says success
 }
