@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cluster/units.h"
+#include "grammar/vocabulary.h"
 #include "runtime/rank_memory.h"
 #include "server/port_owner.h"
 
@@ -138,6 +139,7 @@ HeadOptions head_options(const ServeOptions& options, const LaunchPlan& plan, co
     if (flag.name == "--nnodes" && plan.num_nodes > 1) flag.value = std::to_string(plan.num_nodes);
   }
   head.model_files = model.files;
+  head.vocabulary = grammar::Vocabulary::to_bytes(token_texts(*model.tokenizer));
   head.shutdown_timeout_s = options.shutdown_timeout_s;
   return head;
 }

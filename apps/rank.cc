@@ -18,6 +18,7 @@ namespace tutti {
 namespace {
 
 constexpr auto kProgressInterval = std::chrono::milliseconds(200);
+constexpr auto kVocabularyTimeout = std::chrono::seconds(30);
 constexpr auto kStartTimeout = std::chrono::minutes(30);  // the slowest rank's loading
 
 CommOptions world_options(const RankConfig& config) {
@@ -147,6 +148,7 @@ void serve(RankLink& link) {
   report.end_phase("connect");
   worker.set_device_groups(
       [&](Device device, void* stream) { return make_groups_of_gpus(config, device, stream, link.store()); });
+  worker.set_vocabulary([&] { return link.store().get(kVocabularyKey, Deadline::after(kVocabularyTimeout)); });
   struct EndWatch {
     RankLink& link;
     EndWatch(RankLink& l, Worker& worker) : link(l) {

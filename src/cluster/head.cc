@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "cluster/control_client.h"
+#include "cluster/rank_link.h"
 #include "cluster/units.h"
 
 namespace tutti {
@@ -211,6 +212,7 @@ RankConfig Head::rank_config(int rank, const MemberNode& node, const std::string
 // for them.
 std::shared_ptr<RankGroup> Head::start_ranks() {
   const auto group = std::make_shared<RankGroup>(membership_.world_size());
+  group->store_set(kVocabularyKey, options_.vocabulary);
   const auto processes = std::make_shared<RankProcesses>(RankProcesses::Callbacks{
       [group](int rank, Frame frame) { group->on_frame(rank, std::move(frame)); },
       [group](int rank, pid_t, const std::string& how) { group->on_exit(rank, how); }});

@@ -35,6 +35,7 @@ struct HeadOptions {
   int control_port = kDefaultControlPort;
   std::vector<Fact> flags;        // values of the flags that other nodes may repeat
   std::vector<ModelFile> model_files;
+  std::string vocabulary;         // for kVocabularyKey
   std::chrono::nanoseconds heartbeat_timeout = std::chrono::seconds(6);
   double shutdown_timeout_s = 30;  // --shutdown-timeout
 };

@@ -60,6 +60,9 @@ class RankGroup {
   void set_pid(int rank, pid_t pid);
   Place place(int rank) const;
 
+  // Puts a value in the store that ranks read. Any thread.
+  void store_set(const std::string& key, const std::string& value);
+
   // What happened to a rank. Any thread.
   void on_frame(int rank, Frame frame);
   void on_exit(int rank, const std::string& how);
@@ -123,7 +126,6 @@ class RankGroup {
   [[noreturn]] void throw_load_failure(std::unique_lock<std::mutex>& lock) const;
   [[noreturn]] void throw_failure(std::unique_lock<std::mutex>& lock) const;
   void answer(int rank, const std::string& key, const std::string& value);
-  void store_set(const std::string& key, const std::string& value);
   void store_get(int rank, const std::string& key);
   void count(const StepTiming& timing);
   bool all_answered() const;

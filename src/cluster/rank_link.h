@@ -19,6 +19,9 @@
 
 namespace tutti {
 
+// Of the head's store: the bytes of the model's tokens, for requests with a grammar.
+inline constexpr const char* kVocabularyKey = "vocabulary";
+
 class RankLink {
  public:
   // The descriptor that RankProcesses::spawn() left open for the rank.

@@ -2,12 +2,31 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace tutti {
+
+// What the text must be, as grammar::Grammar::to_bytes() writes it; one copy for all sequences of an API request.
+class GrammarBytes {
+ public:
+  GrammarBytes() = default;
+  explicit GrammarBytes(std::string bytes) {
+    if (!bytes.empty()) bytes_ = std::make_shared<const std::string>(std::move(bytes));
+  }
+  bool empty() const { return bytes_ == nullptr; }
+  const std::string& bytes() const {
+    static const std::string kNone;
+    return bytes_ ? *bytes_ : kNone;
+  }
+  bool operator==(const GrammarBytes& other) const { return bytes_ == other.bytes_ || bytes() == other.bytes(); }
+
+ private:
+  std::shared_ptr<const std::string> bytes_;
+};
 
 struct SamplingParams {
   double temperature = 1.0;          // 0 = greedy
@@ -27,6 +46,7 @@ struct SamplingParams {
   std::vector<std::vector<int32_t>> bad_words; // token sequences that may not be completed
   int32_t logprobs = -1;                       // -1 = none; n = the chosen token and the n best; kAllLogprobs = all
   int32_t prompt_logprobs = -1;                // likewise, for every prompt token
+  GrammarBytes grammar;                        // empty = any text
 
   static constexpr int32_t kAllLogprobs = -2;
 

@@ -24,7 +24,7 @@ void struct_fields(A& a, T& v) {
   if constexpr (std::is_same_v<S, SamplingParams>) {
     a(v.temperature, v.top_p, v.top_k, v.min_p, v.repetition_penalty, v.frequency_penalty, v.presence_penalty, v.seed,
       v.max_tokens, v.min_tokens, v.ignore_eos, v.stop_token_ids, v.logit_bias, v.allowed_token_ids, v.bad_words,
-      v.logprobs, v.prompt_logprobs);
+      v.logprobs, v.prompt_logprobs, v.grammar);
   } else if constexpr (std::is_same_v<S, NewRequestData>) {
     a(v.id, v.token_ids, v.num_prompt_tokens, v.sampling);
   } else if constexpr (std::is_same_v<S, ScheduledRequest>) {
@@ -77,6 +77,9 @@ class Writer {
       if (value) write(*value);
     } else if constexpr (IsPair<T>::value) {
       (*this)(value.first, value.second);
+    } else if constexpr (std::is_same_v<T, GrammarBytes>) {
+      write(static_cast<uint32_t>(value.bytes().size()));
+      bytes_ += value.bytes();
     } else if constexpr (IsVector<T>::value) {
       write(static_cast<uint32_t>(value.size()));
       if constexpr (std::is_arithmetic_v<typename T::value_type>) {
@@ -106,7 +109,7 @@ constexpr size_t min_bytes() {
   } else if constexpr (IsVector<T>::value) {
     return sizeof(uint32_t);
   } else if constexpr (std::is_same_v<T, NewRequestData>) {
-    return 102;  // id, two counts and the scalars of SamplingParams
+    return 106;  // id, two counts and the scalars of SamplingParams
   } else if constexpr (std::is_same_v<T, ScheduledRequest>) {
     return 25;
   } else if constexpr (std::is_same_v<T, SampledToken>) {
@@ -166,6 +169,10 @@ class Reader {
       }
     } else if constexpr (IsPair<T>::value) {
       (*this)(value.first, value.second);
+    } else if constexpr (std::is_same_v<T, GrammarBytes>) {
+      std::vector<char> text;
+      read_vector(text);
+      value = GrammarBytes(std::string(text.begin(), text.end()));
     } else if constexpr (IsVector<T>::value) {
       read_vector(value);
     } else {

@@ -14,7 +14,7 @@
 namespace tutti::wire {
 
 // Raised with every change of the layout. Both ends of a cluster must have the same one (the join handshake compares).
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 
 std::string encode(const SchedulerOutput& step);
 std::string encode(const ModelRunnerOutput& output);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/automaton.h"
 #include "ops/attention.h"
 #include "ops/context.h"
 #include "protocol/step.h"
@@ -27,6 +28,9 @@ struct RequestState {
   std::vector<int32_t> block_ids;
   SamplingParams sampling;
   std::unique_ptr<TokenHistory> history;
+  std::shared_ptr<grammar::Automaton> automaton;      // last stage: of sampling.grammar, from the first token on
+  grammar::Progress progress;                         // of the tokens so far, in it
+  std::shared_ptr<const grammar::TokenMask> mask;     // what may come next
   int64_t last_sampled_step = 0;    // the latest step that samples for it, 0 = none
 
   int64_t num_output_tokens() const { return static_cast<int64_t>(token_ids.size()) - num_prompt_tokens; }

@@ -19,6 +19,16 @@ class Row {
   void forbid(int32_t token) const {
     if (float* logit = at(token)) *logit = kForbidden;
   }
+  void keep(const grammar::TokenMask& mask) const {
+    if (mask.bits.empty()) {
+      allow_only(mask.tokens);
+      return;
+    }
+    for (int64_t i = 0; i < vocab_.count; ++i) {
+      const auto token = static_cast<size_t>(vocab_.begin + i);
+      if (token / 64 >= mask.bits.size() || (mask.bits[token / 64] >> token % 64 & 1) == 0) logits_[static_cast<size_t>(i)] = kForbidden;
+    }
+  }
   void allow_only(std::span<const int32_t> tokens) const {
     std::vector<std::pair<float*, float>> kept;
     for (int32_t token : tokens) {
@@ -32,6 +42,21 @@ class Row {
   std::span<float> logits_;
   Range vocab_;
 };
+
+// A grammar without a way on ends the text too: what the model's vocabulary cannot write, or a text nested too deep.
+bool may_end(const grammar::TokenMask& mask) { return mask.may_end || mask.none(); }
+
+// Tokens that end a text are no part of it: they come where the text may end, and only there.
+void keep_to_grammar(const Row& row, const RequestState& request, std::span<const int32_t> eos_token_ids) {
+  std::vector<std::pair<float*, float>> ends;
+  for (const std::span<const int32_t> ids : {eos_token_ids, std::span<const int32_t>(request.sampling.stop_token_ids)}) {
+    for (const int32_t token : ids) {
+      if (float* logit = row.at(token); logit != nullptr && may_end(*request.mask)) ends.emplace_back(logit, *logit);
+    }
+  }
+  row.keep(*request.mask);
+  for (const auto& [logit, value] : ends) *logit = value;
+}
 
 // The last token of a sequence is forbidden when the text ends with all of the sequence but that.
 void forbid_bad_words(const Row& row, const RequestState& request) {
@@ -69,16 +94,19 @@ void penalise(const Row& row, const RequestState& request) {
 
 bool changes_logits(const RequestState& request) {
   const SamplingParams& sampling = request.sampling;
-  return sampling.needs_history() || !sampling.allowed_token_ids.empty() || !sampling.logit_bias.empty() ||
+  return sampling.needs_history() || !sampling.grammar.empty() || !sampling.allowed_token_ids.empty() || !sampling.logit_bias.empty() ||
          request.num_output_tokens() < sampling.min_tokens;
 }
 
 void process_logits(std::span<float> logits, Range vocab, const RequestState& request, std::span<const int32_t> eos_token_ids) {
   const SamplingParams& sampling = request.sampling;
   const Row row(logits, vocab);
+  if (request.mask) keep_to_grammar(row, request, eos_token_ids);
   if (!sampling.allowed_token_ids.empty()) row.allow_only(sampling.allowed_token_ids);
   if (!sampling.bad_words.empty()) forbid_bad_words(row, request);
-  if (request.num_output_tokens() < sampling.min_tokens) {
+  // Where a grammar has no way on, the text ends, however short.
+  const bool only_end = request.mask && request.mask->none();
+  if (request.num_output_tokens() < sampling.min_tokens && !only_end) {
     for (int32_t token : sampling.stop_token_ids) row.forbid(token);
     for (int32_t token : eos_token_ids) row.forbid(token);
   }

@@ -35,11 +35,11 @@ bool is_decode(const SchedulerOutput& step) {
 }  // namespace
 
 ModelRunner::ModelRunner(const RunnerParts& parts, const SchedulerConfig& scheduler, std::vector<Range> vocab,
-                         std::vector<int32_t> eos_token_ids, uint64_t seed)
+                         std::vector<int32_t> eos_token_ids, uint64_t seed, VocabularySource vocabulary)
     : parts_(parts),
       batch_(parts.cache.shape().block_size),
       relay_(parts.pp),
-      sampler_(parts.tp, std::move(vocab), std::move(eos_token_ids), seed),
+      sampler_(parts.tp, std::move(vocab), std::move(eos_token_ids), seed, std::move(vocabulary)),
       graphs_(parts.ctx) {
   if (parts.ctx.device.is_cpu()) return;
   const int64_t block_size = parts.cache.shape().block_size;

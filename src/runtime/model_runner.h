@@ -41,7 +41,7 @@ class ModelRunner {
  public:
   // `vocab`: the rows of the vocabulary of each tensor-parallel rank.
   ModelRunner(const RunnerParts& parts, const SchedulerConfig& scheduler, std::vector<Range> vocab,
-              std::vector<int32_t> eos_token_ids, uint64_t seed);
+              std::vector<int32_t> eos_token_ids, uint64_t seed, VocabularySource vocabulary = {});
   ~ModelRunner();
 
   // Begins a step; on the CPU it is complete on return. Throws CommError and DeviceError.

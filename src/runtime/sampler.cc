@@ -33,8 +33,10 @@ void throw_not_finite(RequestId id, int64_t position) {
                     " are not finite numbers: the weights or the memory are damaged");
 }
 
-Sampler::Sampler(Communicator& tp, std::vector<Range> vocab, std::vector<int32_t> eos_token_ids, uint64_t seed)
-    : tp_(tp), vocab_(vocab), gather_(tp, std::move(vocab)), eos_token_ids_(std::move(eos_token_ids)), seed_(seed) {}
+Sampler::Sampler(Communicator& tp, std::vector<Range> vocab, std::vector<int32_t> eos_token_ids, uint64_t seed,
+                 VocabularySource vocabulary)
+    : tp_(tp), vocab_(vocab), gather_(tp, std::move(vocab)), eos_token_ids_(std::move(eos_token_ids)), seed_(seed),
+      grammars_(std::move(vocabulary)) {}
 
 std::vector<SampledToken> Sampler::sample(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows) {
   read_raw_rows(ctx, logits, rows);
@@ -85,12 +87,21 @@ void Sampler::read_raw_rows(const Context& ctx, const Tensor& logits, std::span<
   });
 }
 
-void Sampler::process(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows) const {
+void Sampler::process(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows) {
+  for (const LogitRow& row : rows) {
+    RequestState& request = *row.request;
+    if (row.samples && !request.automaton && !request.sampling.grammar.empty()) request.automaton = grammars_.find(request.sampling.grammar);
+  }
   const Range& own = vocab_[static_cast<size_t>(tp_.rank())];
   ctx.pool->parallel_for(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const LogitRow& row = rows[static_cast<size_t>(i)];
       if (!row.samples || !changes_logits(*row.request)) continue;
+      RequestState& request = *row.request;
+      if (request.automaton) {
+        const auto prompt = static_cast<size_t>(request.num_prompt_tokens);
+        request.mask = request.automaton->next(request.progress, std::span(request.token_ids).subspan(prompt));
+      }
       process_logits({logits.row<float>(i), static_cast<size_t>(own.count)}, own, *row.request, eos_token_ids_);
     }
   });

@@ -8,6 +8,7 @@
 
 #include "comm/communicator.h"
 #include "ops/ops.h"
+#include "runtime/grammars.h"
 #include "runtime/input_batch.h"
 #include "runtime/vocab_gather.h"
 
@@ -19,7 +20,9 @@ namespace tutti {
 class Sampler {
  public:
   // `vocab`: the rows of each rank of the group. `seed` is for requests that bring none.
-  Sampler(Communicator& tp, std::vector<Range> vocab, std::vector<int32_t> eos_token_ids, uint64_t seed);
+  // `vocabulary` is for requests with a grammar.
+  Sampler(Communicator& tp, std::vector<Range> vocab, std::vector<int32_t> eos_token_ids, uint64_t seed,
+          VocabularySource vocabulary = {});
 
   // One result for each request that has a row, in the order of the rows. `logits` F32 [num_rows, this rank's part of
   // the vocabulary], changed in place. Throws DeviceError when the model's logits are not numbers.
@@ -32,7 +35,7 @@ class Sampler {
  private:
   struct Choice;
   void read_raw_rows(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows);
-  void process(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows) const;
+  void process(const Context& ctx, const Tensor& logits, std::span<const LogitRow> rows);
   void choose_by_candidates(const Context& ctx, const Tensor& logits, std::span<Choice> choices);
   void choose_by_rows(const Context& ctx, const Tensor& logits, std::span<Choice> choices);
   void share(std::span<Choice> choices);
@@ -43,6 +46,7 @@ class Sampler {
   VocabGather gather_;
   std::vector<int32_t> eos_token_ids_;
   uint64_t seed_;
+  Grammars grammars_;
 
   std::vector<std::vector<float>> scratch_;  // of each thread
 

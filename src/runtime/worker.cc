@@ -186,7 +186,7 @@ RunnerParts Worker::parts() const {
 std::unique_ptr<ModelRunner> Worker::make_runner() {
   const cuda::Holder holder("step inputs");
   return std::make_unique<ModelRunner>(parts(), engine_.scheduler, vocab_, all_eos_token_ids(source_->config, source_->path),
-                                       engine_.seed);
+                                       engine_.seed, vocabulary_);
 }
 
 void Worker::make_cache(int64_t available) {

@@ -50,6 +50,8 @@ class Worker {
 
   // Before load(), where several ranks run on GPUs.
   void set_device_groups(MakeDeviceGroups make) { make_device_groups_ = std::move(make); }
+  // Before load(), where requests may have grammars. Called on this worker's thread, during its first step with one.
+  void set_vocabulary(VocabularySource source) { vocabulary_ = std::move(source); }
   void on_phase(PhaseDone done) { phase_done_ = std::move(done); }
 
   // Opens the model, reads this rank's weights and makes its KV cache. All ranks of the replica call it together: they
@@ -115,6 +117,7 @@ class Worker {
   ParallelGroups groups_;
   MakeDeviceGroups make_device_groups_;
   PhaseDone phase_done_;
+  VocabularySource vocabulary_;
   std::shared_ptr<CudaContext> cuda_;
   ParallelGroups device_groups_;  // of activations, on GPUs; else empty
   std::unique_ptr<ThreadPool> pool_;

@@ -76,6 +76,21 @@ Json normalized_message(const Json& message, const std::string& where) {
   return out;
 }
 
+// {"type": "function", "function": {"name": ...}}
+std::string read_named_tool(const Json& choice, const Json& tools) {
+  if (!choice.is_object()) {
+    throw InvalidRequest("`tool_choice` must be a string or an object that names a function, not " + describe_json(choice),
+                         "tool_choice");
+  }
+  const Json* function = FieldReader(choice, "tool_choice.").object("function");
+  const auto name = function == nullptr ? std::nullopt : FieldReader(*function, "tool_choice.function.").string("name");
+  if (!name || name->empty()) throw InvalidRequest("`tool_choice.function.name` is missing", "tool_choice");
+  for (const Json& tool : tools) {
+    if (tool["function"].value("name", Json()) == *name) return *name;
+  }
+  throw InvalidRequest("`tool_choice` names " + describe_json(*name) + ", which is none of `tools`", "tool_choice");
+}
+
 // Tools are shown to the model; its calls come back as structured fields where a parser for its format was
 // chosen.
 void read_tools(const FieldReader& fields, const ServerConfig& config, ChatPrompt* chat) {
@@ -94,8 +109,13 @@ void read_tools(const FieldReader& fields, const ServerConfig& config, ChatPromp
       throw InvalidRequest(fmt::format("`tools[{}]` must be an object with a `function`", i), "tools");
     }
   }
-  if (name != "none" && name != "auto") {
-    throw InvalidRequest("`tool_choice` of " + name + " is not supported: it may be \"auto\" or \"none\"",
+  if (choice != nullptr && !choice->is_string()) {
+    chat->named_tool = read_named_tool(*choice, *tools);
+  } else if (name == "required") {
+    chat->tool_required = true;
+  } else if (name != "none" && name != "auto") {
+    throw InvalidRequest("`tool_choice` must be \"auto\", \"none\", \"required\" or an object that names a function, not " +
+                             describe_json(*choice),
                          "tool_choice");
   }
   if (name == "auto" && !config.enable_auto_tool_choice) {

@@ -53,7 +53,9 @@ bool Generation::submit(Choice& choice, int32_t max_tokens) {
   choice.detokenizer =
       std::make_unique<Detokenizer>(context_.tokenizer, choice.prompt->token_ids, std::move(options));
 
-  if (request_.chat && request_.chat->parse_tool_calls) {
+  if (request_.chat && request_.chat->forces_tool()) {
+    choice.tool_parser = request_.chat->tool_required ? ToolParser::list_of_calls() : ToolParser::arguments_of(request_.chat->named_tool);
+  } else if (request_.chat && request_.chat->parse_tool_calls) {
     choice.tool_parser = ToolParser::make(context_.config.tool_call_parser);
   }
 
@@ -174,6 +176,11 @@ void Generation::add_text(Choice& choice, const std::string& text, bool last) {
                                    {"type", "function"},
                                    {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
     }
+    if (piece.arguments.empty()) return;
+    if (choice.tool_calls.empty()) {  // its beginning has been sent
+      choice.tool_calls.push_back({{"index", choice.num_tool_calls - 1}, {"function", {{"arguments", ""}}}});
+    }
+    choice.tool_calls.back()["function"]["arguments"].get_ref<std::string&>() += piece.arguments;
   };
   take(choice.tool_parser->push(text));
   if (last) take(choice.tool_parser->finish());
@@ -187,8 +194,9 @@ bool Generation::is_shown(const TokenOutput& output, size_t i) const {
 
 void Generation::finish(Choice& choice, const char* reason, Json stop_reason) {
   choice.done = true;
-  choice.finish_reason =
-      choice.num_tool_calls > 0 && reason == std::string_view("stop") ? "tool_calls" : reason;
+  // A call that the client itself has named ends with "stop", as OpenAI has it.
+  const bool by_model = choice.num_tool_calls > 0 && request_.chat->named_tool.empty();
+  choice.finish_reason = by_model && reason == std::string_view("stop") ? "tool_calls" : reason;
   choice.stop_reason = std::move(stop_reason);
   --num_open_;
 }

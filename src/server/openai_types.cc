@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "server/field_reader.h"
+#include "server/structured_outputs.h"
 
 namespace tutti {
 namespace {
@@ -25,8 +26,7 @@ constexpr size_t kMaxStringBytes = 64 * 1024;
 // Fields that would change the answer and that this server does not have. Better no answer than another one.
 void refuse_unsupported(const FieldReader& fields) {
   for (const char* name :
-       {"suffix", "prompt_embeds", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
-        "guided_grammar", "structural_tag", "logits_processors", "kv_transfer_params", "vllm_xargs",
+       {"suffix", "prompt_embeds", "structural_tag", "logits_processors", "kv_transfer_params", "vllm_xargs",
         "mm_processor_kwargs", "repetition_detection", "thinking_token_budget", "functions", "function_call",
         "audio", "prediction", "web_search_options"}) {
     const Json* value = fields.find(name);
@@ -36,13 +36,6 @@ void refuse_unsupported(const FieldReader& fields) {
   if (fields.boolean("use_beam_search").value_or(false)) {
     throw InvalidRequest("`use_beam_search` is not supported by this server: leave it out or set it to false",
                          "use_beam_search");
-  }
-  if (const Json* format = fields.object("response_format")) {
-    const std::string type = FieldReader(*format, "response_format.").string("type").value_or("text");
-    if (type != "text") {
-      throw InvalidRequest("`response_format` of type \"" + type + "\" is not supported: only \"text\" is",
-                           "response_format");
-    }
   }
   if (const Json* modalities = fields.array("modalities")) {
     for (const Json& m : *modalities) {
@@ -165,6 +158,7 @@ ApiRequest read_common(const FieldReader& fields, const ServerConfig& config, co
   }
   read_stream(fields, config, &r);
   r.sampling = read_sampling(fields, model);
+  r.sampling.grammar = read_structured_outputs(fields);
   r.stop = read_nonempty_strings(fields, "stop");
   r.bad_words = read_nonempty_strings(fields, "bad_words");
   r.include_stop_str_in_output = fields.boolean("include_stop_str_in_output").value_or(false);
@@ -255,6 +249,12 @@ ApiRequest parse_chat_request(const Json& body, const ServerConfig& config, cons
   const FieldReader fields(body);
   ApiRequest r = read_common(fields, config, model);
   r.chat = parse_chat_prompt(body, config);
+  if (r.chat->forces_tool()) {
+    if (!r.sampling.grammar.empty()) {
+      throw InvalidRequest("`tool_choice` says what the answer is, and so does another field: give one of them", "tool_choice");
+    }
+    r.sampling.grammar = grammar_of_tools(*r.chat);
+  }
   r.add_special_tokens = fields.boolean("add_special_tokens").value_or(false);
   r.max_tokens = fields.integer("max_completion_tokens", 1, kMaxInt32);
   const auto old_name = fields.integer("max_tokens", 1, kMaxInt32);

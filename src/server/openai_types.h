@@ -30,6 +30,9 @@ struct ChatPrompt {
   bool continue_final_message = false;
   bool parse_tool_calls = false;  // tool_choice "auto": the answer may call tools
   bool parallel_tool_calls = true;
+  bool tool_required = false;  // tool_choice "required"
+  std::string named_tool;      // tool_choice of one function
+  bool forces_tool() const { return tool_required || !named_tool.empty(); }
   std::string last_content;  // of the last message, for `echo`
 };
 

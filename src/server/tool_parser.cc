@@ -102,7 +102,7 @@ class HermesParser final : public ToolParser {
 class Llama3JsonParser final : public ToolParser {
  public:
   Piece push(std::string_view text) override {
-    if (mode_ == Mode::kContent) return {std::string(text), {}};
+    if (mode_ == Mode::kContent) return {std::string(text), {}, {}};
     buffer_ += text;
     if (mode_ == Mode::kUnknown) {
       const size_t begin = buffer_.find_first_not_of(" \r\n\t");
@@ -112,7 +112,7 @@ class Llama3JsonParser final : public ToolParser {
       mode_ = start[0] == '{' || start.starts_with(kTag) ? Mode::kCalls : Mode::kContent;
     }
     if (mode_ == Mode::kCalls) return {};
-    return {std::exchange(buffer_, {}), {}};
+    return {std::exchange(buffer_, {}), {}, {}};
   }
 
   Piece finish() override {
@@ -145,7 +145,56 @@ class Llama3JsonParser final : public ToolParser {
   Mode mode_ = Mode::kUnknown;
 };
 
+class ArgumentsParser final : public ToolParser {
+ public:
+  explicit ArgumentsParser(std::string name) : name_(std::move(name)) {}
+
+  Piece push(std::string_view text) override {
+    Piece out;
+    if (!std::exchange(begun_, true)) out.calls.push_back({name_, ""});
+    out.arguments = text;
+    return out;
+  }
+  Piece finish() override { return {}; }
+
+ private:
+  const std::string name_;
+  bool begun_ = false;
+};
+
+class CallListParser final : public ToolParser {
+ public:
+  Piece push(std::string_view text) override {
+    Piece out;
+    for (const char c : text) {
+      if (depth_ > 1 || c == '{') buffer_ += c;
+      if (in_string_) {
+        in_string_ = escaped_ || c != '"';
+        escaped_ = !escaped_ && c == '\\';
+        continue;
+      }
+      in_string_ = c == '"';
+      if (c == '[' || c == '{') ++depth_;
+      if (c != ']' && c != '}') continue;
+      if (--depth_ != 1 || c == ']') continue;
+      if (auto call = read_call(buffer_)) out.calls.push_back(std::move(*call));
+      buffer_.clear();
+    }
+    return out;
+  }
+  Piece finish() override { return {std::exchange(buffer_, {}), {}, {}}; }
+
+ private:
+  std::string buffer_;  // of the call that is not complete
+  int depth_ = 0;
+  bool in_string_ = false;
+  bool escaped_ = false;
+};
+
 }  // namespace
+
+std::unique_ptr<ToolParser> ToolParser::arguments_of(std::string name) { return std::make_unique<ArgumentsParser>(std::move(name)); }
+std::unique_ptr<ToolParser> ToolParser::list_of_calls() { return std::make_unique<CallListParser>(); }
 
 std::unique_ptr<ToolParser> ToolParser::make(std::string_view name) {
   if (name == "hermes") return std::make_unique<HermesParser>();

@@ -19,6 +19,7 @@ class ToolParser {
   struct Piece {
     std::string content;
     std::vector<ToolCall> calls;
+    std::string arguments;  // more of those of the last call
   };
 
   virtual ~ToolParser() = default;
@@ -30,6 +31,10 @@ class ToolParser {
   //   hermes       <tool_call>{"name": ..., "arguments": {...}}</tool_call>, also of Qwen
   //   llama3_json  the whole answer is {"name": ..., "parameters": {...}}, several separated by ";"
   static std::unique_ptr<ToolParser> make(std::string_view name);
+  // Of answers that a grammar forces to be calls: the arguments of `name` alone, which go on as they come, or a list of
+  // {"name": ..., "parameters": {...}}.
+  static std::unique_ptr<ToolParser> arguments_of(std::string name);
+  static std::unique_ptr<ToolParser> list_of_calls();
   static std::vector<std::string> names() { return {"hermes", "llama3_json"}; }
 };
 

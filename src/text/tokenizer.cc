@@ -70,4 +70,13 @@ std::unique_ptr<Tokenizer> Tokenizer::from_folder(const std::string& folder) {
                     ": expected tokenizer.json, tokenizer.model, tekken.json or a *.tiktoken file");
 }
 
+std::vector<std::string> token_texts(const Tokenizer& tokenizer) {
+  std::vector<std::string> texts;
+  texts.reserve(static_cast<size_t>(tokenizer.vocab_size()));
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    texts.emplace_back(tokenizer.is_special(id) ? std::string_view() : tokenizer.token_bytes(id));
+  }
+  return texts;
+}
+
 }  // namespace tutti

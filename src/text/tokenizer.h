@@ -55,4 +55,7 @@ class Tokenizer {
   std::optional<TokenId> eos_id_;
 };
 
+// What each token adds to a text, by id; "" for special ones.
+std::vector<std::string> token_texts(const Tokenizer& tokenizer);
+
 }  // namespace tutti

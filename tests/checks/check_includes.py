@@ -6,6 +6,7 @@ import sys
 
 BELOW = {
     "base": [],
+    "grammar": ["base"],
     "config": ["base"],
     "tensor": ["base"],
     "ops": ["config", "tensor", "base"],
@@ -16,9 +17,9 @@ BELOW = {
     "nn": ["ops", "comm", "tensor", "config", "base"],
     "models": ["nn", "ops", "tensor", "config", "base"],
     "engine": ["protocol", "config", "base"],
-    "runtime": ["models", "nn", "ops", "comm", "weights", "tensor", "protocol", "config", "base"],
+    "runtime": ["models", "nn", "ops", "comm", "weights", "tensor", "protocol", "grammar", "config", "base"],
     "cluster": ["engine", "protocol", "comm", "config", "base"],
-    "server": ["text", "engine", "protocol", "config", "base"],
+    "server": ["text", "engine", "protocol", "grammar", "config", "base"],
     "bench": ["text", "base"],
     "planner": ["engine", "protocol", "config", "base"],
 }

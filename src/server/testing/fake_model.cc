@@ -61,6 +61,12 @@ void RuleExecutor::submit(const SchedulerOutput& step) {
     const auto prompt_end = data.token_ids.begin() + data.num_prompt_tokens;
     State state{{data.token_ids.begin(), prompt_end}, data.sampling};
     state.num_outputs = data.token_ids.end() - prompt_end;
+    state.constrained.assign(prompt_end, data.token_ids.end());
+    if (!data.sampling.grammar.empty()) {
+      static const auto vocabulary = std::make_shared<const grammar::Vocabulary>(token_texts(ByteTokenizer()));
+      state.automaton =
+          std::make_shared<grammar::Automaton>(grammar::Grammar::from_bytes(data.sampling.grammar.bytes()), vocabulary);
+    }
     known_.insert_or_assign(data.id, std::move(state));
   }
   ModelRunnerOutput output{.step = step.step, .timings = {StepTiming{.compute_us = 1}}};
@@ -68,6 +74,23 @@ void RuleExecutor::submit(const SchedulerOutput& step) {
     if (scheduled.samples) output.sampled.push_back(sample(scheduled, known_.at(scheduled.id)));
   }
   answers_.push_back(std::move(output));
+}
+
+// Any of the allowed bytes; when the text grows long, one that comes nearer to its end.
+int32_t RuleExecutor::choose_by_grammar(State& state) const {
+  const auto mask = state.automaton->next(state.progress, state.constrained);
+  constexpr size_t kLong = 60;
+  std::vector<int32_t> allowed;
+  for (int32_t byte = 0; byte < 256; ++byte) {
+    if (mask->allows(byte)) allowed.push_back(byte);
+  }
+  const size_t length = state.constrained.size();
+  if (allowed.empty() || (mask->may_end && length > kLong)) return ByteTokenizer::kEos;
+  for (const int32_t closing : {'"', '}', ']'}) {
+    if (length > kLong && mask->allows(closing)) return closing;
+  }
+  const uint64_t random = (state.sampling.seed.value_or(0) + 1) * 0x9E3779B97F4A7C15ull + length * 0xD1B54A32D192ED03ull;
+  return allowed[(random >> 32) % allowed.size()];
 }
 
 SampledToken RuleExecutor::sample(const ScheduledRequest& scheduled, State& state) const {
@@ -79,7 +102,13 @@ SampledToken RuleExecutor::sample(const ScheduledRequest& scheduled, State& stat
     return out;
   };
   const std::vector<int32_t>& prompt = state.prompt;
-  SampledToken out{.id = scheduled.id, .token_id = rule_(prompt, state.num_outputs)};
+  SampledToken out{.id = scheduled.id};
+  if (state.automaton) {
+    out.token_id = choose_by_grammar(state);
+    state.constrained.push_back(out.token_id);
+  } else {
+    out.token_id = rule_(prompt, state.num_outputs);
+  }
   if (sampling.logprobs >= 0) out.logprobs = logprobs_of(out.token_id, sampling.logprobs);
   if (sampling.prompt_logprobs >= 0 && state.num_outputs == 0) {
     for (size_t i = 1; i < prompt.size(); ++i) {

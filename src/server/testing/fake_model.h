@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/executor.h"
+#include "grammar/automaton.h"
 #include "text/tokenizer.h"
 
 namespace tutti {
@@ -36,7 +37,7 @@ class ByteTokenizer final : public Tokenizer {
   std::vector<std::string> tokens_;
 };
 
-// Answers at once. Output `index` of a request is `rule(prompt, index)`; logprobs are -0.5 for the chosen
+// Answers at once. A request with a grammar gets a text of it, drawn by its seed. Output `index` of a request is `rule(prompt, index)`; logprobs are -0.5 for the chosen
 // token and -1, -2, ... for the ids after it.
 class RuleExecutor final : public Executor {
  public:
@@ -58,7 +59,11 @@ class RuleExecutor final : public Executor {
     std::vector<int32_t> prompt;
     SamplingParams sampling;
     int64_t num_outputs = 0;
+    std::vector<int32_t> constrained;  // outputs so far, of a request with a grammar
+    std::shared_ptr<grammar::Automaton> automaton = {};
+    grammar::Progress progress = {};
   };
+  int32_t choose_by_grammar(State& state) const;
   SampledToken sample(const ScheduledRequest& scheduled, State& state) const;
 
   Rule rule_;
