@@ -19,7 +19,7 @@ constexpr int64_t kMostNewNumbers = 4 << 20;  // of four bytes each; one request
 int64_t numbers_to_send(const Request& request) {
   const SamplingParams& sampling = request.spec.sampling;
   size_t numbers = request.tokens.size() + sampling.stop_token_ids.size() + sampling.allowed_token_ids.size() +
-                   2 * sampling.logit_bias.size();
+                   2 * sampling.logit_bias.size() + sampling.grammar.bytes().size() / sizeof(int32_t);
   for (const std::vector<int32_t>& word : sampling.bad_words) numbers += word.size() + 1;
   return static_cast<int64_t>(numbers);
 }

@@ -22,6 +22,7 @@ SchedulerOutput full_step() {
   sampling.allowed_token_ids = {5};
   sampling.bad_words = {{6, 7}, {}};
   sampling.logprobs = 3;
+  sampling.grammar = GrammarBytes(std::string("some\0bytes", 10));
   SchedulerOutput step;
   step.step = 7;
   step.new_requests = {{.id = 11, .token_ids = {1, 2, 3}, .num_prompt_tokens = 3, .sampling = sampling}, {.id = 12}};
@@ -87,10 +88,10 @@ TEST(Wire, TheSmallestItemsMatchTheBytesThatACountIsCheckedAgainst) {
   SchedulerOutput step;
   const size_t empty = encode(step).size();
   step.new_requests.resize(1);
-  EXPECT_EQ(encode(step).size() - empty, 102u);
+  EXPECT_EQ(encode(step).size() - empty, 106u);
   EXPECT_EQ(decode_scheduler_output(encode(step)), step);
   step.scheduled.resize(1);
-  EXPECT_EQ(encode(step).size() - empty, 102u + 25u);
+  EXPECT_EQ(encode(step).size() - empty, 106u + 25u);
   ModelRunnerOutput output;
   const size_t empty_output = encode(output).size();
   output.sampled.resize(1);
@@ -103,7 +104,7 @@ TEST(Wire, AnotherVersionKindOrMagicIsNamed) {
   std::string bytes = encode(full_step());
   EXPECT_THAT(message_of([&] { decode_model_runner_output(bytes); }), HasSubstr("kind 1, expected 2"));
   bytes[4] = 99;
-  EXPECT_THAT(message_of([&] { decode_scheduler_output(bytes); }), HasSubstr("version 99, expected 1"));
+  EXPECT_THAT(message_of([&] { decode_scheduler_output(bytes); }), HasSubstr("version 99, expected 2"));
   bytes[0] = 'x';
   EXPECT_THAT(message_of([&] { decode_scheduler_output(bytes); }), HasSubstr("not a step message"));
 }

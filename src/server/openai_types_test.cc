@@ -194,8 +194,8 @@ TEST_F(OpenAiTypes, ErrorsNameTheField) {
       {R"("use_beam_search":true)", "use_beam_search"},
       {R"("suffix":"x")", "suffix"},
       {R"("prompt_embeds":"x")", "prompt_embeds"},
-      {R"("response_format":{"type":"json_object"})", "response_format"},
-      {R"("structured_outputs":{"json":{}})", "structured_outputs"},
+      {R"("response_format":{"type":"xml"})", "response_format"},
+      {R"("structured_outputs":{"structural_tag":{}})", "structured_outputs.structural_tag"},
       {R"("guided_json":{"a":1})", "guided_json"},
       {R"("kv_transfer_params":{"a":1})", "kv_transfer_params"},
       {R"("vllm_xargs":{"a":1})", "vllm_xargs"},
@@ -236,7 +236,7 @@ TEST_F(OpenAiTypes, ErrorsOfChatNameTheField) {
   EXPECT_EQ(chat_error(R"("continue_final_message":true)"), "continue_final_message");
   EXPECT_EQ(chat_error(R"("chat_template":"x")"), "chat_template");
   EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")"),
-            "tool_choice");
+            "accepted");
   EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")"),
             "accepted");
   EXPECT_EQ(chat_error(R"("tools":[{"type":"function","function":{"name":"f"}}])"), "tool_choice");

@@ -16,8 +16,12 @@ TAKEN = {
     "spaces_between_special_tokens": [True], "truncate_prompt_tokens": [None, 3, -1], "prompt_logprobs": [None, 0, 2],
     "allowed_token_ids": [None, [65, 66]], "bad_words": [[], ["zz", "a b"]], "echo": [False, True], "add_special_tokens": [False, True],
     "priority": [0], "request_id": ["a-1"], "return_tokens_as_token_ids": [None, True], "return_token_ids": [None, True],
-    "cache_salt": ["s"], "kv_transfer_params": [None, {}], "vllm_xargs": [None, {}], "structured_outputs": [None], "repetition_detection": [None],
-    "response_format": [None, {"type": "text"}],
+    "cache_salt": ["s"], "kv_transfer_params": [None, {}], "vllm_xargs": [None, {}], "repetition_detection": [None],
+    "response_format": [None, {"type": "text"}, {"type": "json_object"},
+                        {"type": "json_schema", "json_schema": {"name": "s", "strict": True, "schema": {"type": "integer"}}}],
+    "structured_outputs": [None, {"json": {"type": "null"}}, {"regex": "a+"}, {"choice": ["a", "b"]}, {"grammar": "root ::= \"x\""}, {"json_object": True}],
+    "guided_json": [None, {"type": "object"}, '{"type": "null"}'], "guided_regex": ["[0-9]+"], "guided_choice": [["yes", "no"]],
+    "guided_grammar": ["root ::= [ab]+"],
 }
 CHAT_ONLY = {
     "logprobs": [False, True], "top_logprobs": [0], "max_tokens": [None, 3], "max_completion_tokens": [None, 3], "tools": [None, []],
@@ -33,12 +37,13 @@ REFUSED = {
     "frequency_penalty": 2.1, "presence_penalty": -3, "logit_bias": {"x": 1}, "n": 0, "seed": "x", "stop": [3], "stream": "yes",
     "temperature": -0.1, "top_p": 0, "top_k": 1.5, "min_p": 2, "repetition_penalty": 0, "use_beam_search": True, "stop_token_ids": ["a"],
     "ignore_eos": 1, "min_tokens": -1, "truncate_prompt_tokens": 0, "prompt_logprobs": 1000, "allowed_token_ids": [], "bad_words": [""],
-    "priority": 2, "request_id": "with space", "kv_transfer_params": {"a": 1}, "vllm_xargs": {"a": 1}, "structured_outputs": {"json": {}},
-    "repetition_detection": {"a": 1}, "response_format": {"type": "json_object"}, "best_of": 2, "guided_json": {"type": "object"},
+    "priority": 2, "request_id": "with space", "kv_transfer_params": {"a": 1}, "vllm_xargs": {"a": 1}, "structured_outputs": {"json": {}, "regex": "a"},
+    "repetition_detection": {"a": 1}, "response_format": {"type": "xml"}, "best_of": 2, "guided_json": {"not": {}},
+    "guided_regex": "(?=a)", "guided_choice": [], "guided_grammar": "start: \"a\"",
     "logits_processors": ["x"], "model": 3,
 }
 REFUSED_CHAT = {"top_logprobs": 3, "tools": [{}], "max_completion_tokens": 0, "chat_template": "{{ messages }}", "messages": [],
-                "thinking_token_budget": 3, "functions": [{"name": "f"}], "tool_choice": "required", "modalities": ["audio"],
+                "thinking_token_budget": 3, "functions": [{"name": "f"}], "tool_choice": "somehow", "modalities": ["audio"],
                 "continue_final_message": True}
 REFUSED_COMPLETION = {"suffix": "x", "prompt_embeds": "x", "logprobs": 1000, "max_tokens": 0, "prompt": {}}
 
@@ -108,8 +113,8 @@ class ToolCalls(ApiTest):
             self.assertEqual(body["choices"][0]["message"]["tool_calls"], [])
         named = {"type": "function", "function": {"name": "f"}}
         for choice in ("required", named):
-            status, _, body = self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS, "tool_choice": choice})
-            self.assertEqual((status, body["error"]["param"]), (400, "tool_choice"))
+            calls = self.chat(tools=TOOLS, tool_choice=choice, max_tokens=200, ignore_eos=False, temperature=1, seed=1)["choices"][0]["message"]["tool_calls"]
+            self.assertEqual({c["function"]["name"] for c in calls}, {"f"})
 
 
 if __name__ == "__main__":

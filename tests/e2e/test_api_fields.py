@@ -104,7 +104,7 @@ class Completions(ApiTest):
 
     def test_refusals_name_the_field(self):
         for fields in ({"temperature": -1}, {"top_p": 2}, {"n": 0}, {"suffix": "x"}, {"use_beam_search": True}, {"best_of": 3},
-                       {"response_format": {"type": "json_object"}}, {"structured_outputs": {"regex": "a"}}, {"priority": 3},
+                       {"response_format": {"type": "xml"}}, {"guided_regex": "("}, {"priority": 3},
                        {"logprobs": 21}, {"stop": [""]}, {"prompt_embeds": "x"}, {"stream_options": {"include_usage": True}}):
             status, _, body = self.post("/v1/completions", {"prompt": "Hello", **fields})
             self.assertEqual(status, 400, fields)
@@ -192,7 +192,7 @@ class Chat(ApiTest):
         image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]
         tools = [{"type": "function", "function": {"name": "f"}}]
         for fields, param in (({"messages": []}, "messages"), ({"messages": image}, "messages[0].content[0]"),
-                              ({"top_logprobs": 2}, "top_logprobs"), ({"tools": tools, "tool_choice": "required"}, "tool_choice"),
+                              ({"top_logprobs": 2}, "top_logprobs"), ({"tools": tools, "tool_choice": "sometimes"}, "tool_choice"),
                               ({"chat_template": "x"}, "chat_template"), ({"modalities": ["audio"]}, "modalities")):
             status, _, body = self.post(LONG, {"messages": user, **fields})
             self.assertEqual((status, body["error"]["param"]), (400, param), body)
