@@ -131,6 +131,8 @@ constexpr std::array kRules = {
     FlagRule{"--kv-cache-dtype", kWorks},
     FlagRule{"--calculate-kv-scales", kError, kSwitch, "", "KV is kept without scales"},
     FlagRule{"--enable-prefix-caching", kWorks, kSwitch},
+    FlagRule{"--kv-cache-metrics", kWorks, kSwitch},
+    FlagRule{"--kv-cache-metrics-sample", kWorks},
     FlagRule{"--prefix-caching-hash-algo", kHint, kValue, "sha256", "prefixes are hashed with SHA-256"},
     FlagRule{"--cpu-offload-gb", kError, kValue, "0|0.0", kNoOffload},
     FlagRule{"--kv-offloading-size", kError, kValue, "", kNoOffload},

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "apps/cluster_start.h"
@@ -60,9 +61,14 @@ int run_agent(const ServeOptions& options, const LaunchPlan& plan, Signals& sign
   return static_cast<int>(ExitCode::kOk);
 }
 
-// The API's port is checked before minutes of loading, not after.
-void check_port_is_free(const ServerConfig& server) {
+// The API's port, or the folder of its socket, is checked before minutes of loading, not after.
+void check_address(const ServerConfig& server) {
   const HttpConfig& http = server.http;
+  if (!http.uds.empty()) {
+    const std::filesystem::path folder = std::filesystem::absolute(http.uds).parent_path();
+    if (!std::filesystem::is_directory(folder)) throw ConfigError(fmt::format("--uds {}: there is no folder {}", http.uds, folder.string()));
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) throw ConfigError(fmt::format("--uds {}: this user may not write to {}", http.uds, folder.string()));
+  }
   if (http.port == 0 || !http.uds.empty()) return;
   if (port_is_free(http.host, http.port)) return;
   throw ConfigError(fmt::format("port {} is taken{}: --port {}, or end it", http.port, describe_port_owner(http.port), http.port + 1));
@@ -232,7 +238,7 @@ std::string rank_metrics(const std::shared_ptr<RankGroup>& group) {
 }
 
 int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
-  check_port_is_free(options.server);
+  check_address(options.server);
   ServedModel model = open_served_model(options, local_rank_count(plan, options.engine.parallel));
   std::atomic<bool> serving{false};
   std::atomic<bool> ending{false};  // somebody has asked for the end while we served

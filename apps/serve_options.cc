@@ -92,6 +92,8 @@ void engine_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.count("--num-gpu-blocks-override", &cache.num_blocks_override, "KV blocks of a rank, in place of what its memory holds");
   p.value("--kv-cache-dtype", &cache.kv_cache_dtype, "auto, float32, float16 (GPU), bfloat16, fp8 (GPU) or int8 (CPU)");
   p.toggle("--enable-prefix-caching", &cache.enable_prefix_caching, "reuse KV of equal prefixes (on)");
+  p.toggle("--kv-cache-metrics", &cache.kv_cache_metrics, "show on /metrics how long KV blocks live and wait");
+  p.value("--kv-cache-metrics-sample", &cache.kv_cache_metrics_sample, "share of the blocks that --kv-cache-metrics follows (0.01)");
   p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step (2048; 8192 on GPUs of 70 GiB and more)");
   p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step (256; 1024 on GPUs of 70 GiB and more)");
   p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps (on)");
@@ -250,6 +252,7 @@ void check_numbers(const ServeOptions& o) {
   check_range("--max-queue-size", static_cast<double>(s.max_queue_size), 1, kMany);
   check_range("--block-size", static_cast<double>(c.block_size), 1, 1 << 16);
   check_range("--gpu-memory-utilization", c.gpu_memory_utilization, 0.01, 1);
+  check_range("--kv-cache-metrics-sample", c.kv_cache_metrics_sample, 1e-6, 1);
   check_range("--kv-cache-memory-bytes", static_cast<double>(c.kv_cache_memory_bytes.value_or(1)), 1, kBytes);
   check_range("--num-gpu-blocks-override", static_cast<double>(c.num_blocks_override.value_or(1)), 1, kMany);
   check_range("--cpu-threads", o.engine.cpu_threads, 0, 4096);

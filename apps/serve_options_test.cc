@@ -221,7 +221,7 @@ TEST(ServeOptions, EveryWorkingFlagArrives) {
        "--generation-config", "vllm", "--override-generation-config", R"({"top_k": 3})", "--revision", "rev", "--load-format", "dummy",
        "-tp", "3", "-pp", "2", "-n", "2", "-r", "1", "--master-addr", "a", "--master-port", "7", "--distributed-timeout-seconds", "4.5",
        "--block-size", "32", "--gpu-memory-utilization", "0.5", "--kv-cache-memory-bytes", "1G", "--num-gpu-blocks-override", "99",
-       "--kv-cache-dtype", "float16", "--no-enable-prefix-caching", "--max-num-batched-tokens", "4k", "--max-num-seqs", "17",
+       "--kv-cache-dtype", "float16", "--no-enable-prefix-caching", "--kv-cache-metrics", "--kv-cache-metrics-sample", "0.5", "--max-num-batched-tokens", "4k", "--max-num-seqs", "17",
        "--no-enable-chunked-prefill", "--long-prefill-token-threshold", "100", "--scheduling-policy", "priority", "--stream-interval", "4",
        "--disable-log-stats"});
   const ServerConfig& s = o.server;
@@ -268,6 +268,8 @@ TEST(ServeOptions, EveryWorkingFlagArrives) {
   EXPECT_EQ(o.engine.cache.kv_cache_memory_bytes, int64_t{1} << 30);
   EXPECT_EQ(o.engine.cache.num_blocks_override, 99);
   EXPECT_EQ(o.engine.cache.kv_cache_dtype, "float16");
+  EXPECT_TRUE(o.engine.cache.kv_cache_metrics);
+  EXPECT_EQ(o.engine.cache.kv_cache_metrics_sample, 0.5);
   EXPECT_FALSE(o.engine.cache.enable_prefix_caching);
   EXPECT_EQ(o.engine.scheduler.max_num_batched_tokens, 4000);
   EXPECT_EQ(o.engine.scheduler.max_num_seqs, 17);

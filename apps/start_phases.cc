@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace tutti {
 namespace {
@@ -21,6 +22,14 @@ std::vector<Ended> phases_of(const Json& report) {
 
 std::string name_of(size_t rank, const std::vector<std::string>& places) { return fmt::format("rank {}, {}", rank, places[rank]); }
 
+// What ranks do after a phase; some phases are of GPUs only.
+std::string next_phase(const std::string& ended) {
+  static const std::map<std::string, std::string> kNext = {{"process", "connect"}, {"connect", "device"}, {"device", "links or weights"},
+                                                           {"links", "weights"},   {"weights", "kernels or cache"}, {"kernels", "cache"}};
+  const auto found = kNext.find(ended);
+  return found == kNext.end() ? "the end of \"" + ended + "\"" : found->second;
+}
+
 }  // namespace
 
 std::string awaited_rank(const std::vector<Json>& reports, const std::vector<std::string>& places) {
@@ -34,7 +43,7 @@ std::string awaited_rank(const std::vector<Json>& reports, const std::vector<std
   const auto done = all.size() - static_cast<size_t>(std::count_if(all.begin(), all.end(), behind));
   if (done == 0) {
     if (least == 0) return "waiting for the processes of all ranks";
-    return fmt::format("\"{}\" is over, the next phase runs", furthest->back().phase);
+    return next_phase(furthest->back().phase) + ": all ranks are at it";
   }
   return fmt::format("{}: waiting for {} ({} of {} ranks are done)", (*furthest)[least].phase, name_of(slowest, places), done,
                      all.size());

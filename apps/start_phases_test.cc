@@ -20,7 +20,7 @@ TEST(StartPhases, NamesTheRankThatTheOthersWaitFor) {
   const Json ahead = report({{"process", 0.1}, {"weights", 2.0}});
   EXPECT_EQ(awaited_rank({ahead, ahead, report({{"process", 0.3}})}, kPlaces),
             "weights: waiting for rank 2, node2 (2 of 3 ranks are done)");
-  EXPECT_EQ(awaited_rank({ahead, ahead, ahead}, kPlaces), "\"weights\" is over, the next phase runs");
+  EXPECT_EQ(awaited_rank({ahead, ahead, ahead}, kPlaces), "kernels or cache: all ranks are at it");
 }
 
 TEST(StartPhases, NamesTheSlowestRankOfEachPhase) {

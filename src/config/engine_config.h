@@ -27,6 +27,8 @@ struct CacheConfig {
   double gpu_memory_utilization = 0.92;
   std::optional<int64_t> kv_cache_memory_bytes;  // --kv-cache-memory-bytes; on the CPU 4 GiB unless said
   std::optional<int64_t> num_blocks_override;    // --num-gpu-blocks-override
+  bool kv_cache_metrics = false;                 // how long KV blocks live, on /metrics
+  double kv_cache_metrics_sample = 0.01;         // of that share of the blocks
   std::string kv_cache_dtype = "auto";           // auto = float32 on the CPU, that of the activations on a GPU
 };
 

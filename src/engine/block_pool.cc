@@ -4,7 +4,7 @@
 
 namespace tutti {
 
-BlockPool::BlockPool(int64_t num_blocks) : blocks_(static_cast<size_t>(num_blocks)) {
+BlockPool::BlockPool(int64_t num_blocks, KVBlockTimes* times) : blocks_(static_cast<size_t>(num_blocks)), times_(times) {
   for (int32_t b = 0; b < num_blocks; ++b) push_back(b);
 }
 
@@ -41,6 +41,7 @@ std::optional<std::vector<int32_t>> BlockPool::allocate(int64_t count) {
     unlink(block);
     forget(block);
     blocks_[block].ref_count = 1;
+    if (times_ != nullptr) times_->allocated(block);
     taken.push_back(block);
   }
   return taken;
@@ -62,6 +63,7 @@ std::optional<int32_t> BlockPool::find(const BlockHash& hash) const {
 
 void BlockPool::acquire(int32_t block) {
   if (blocks_[block].ref_count++ == 0) unlink(block);
+  if (times_ != nullptr) times_->reused(block);
 }
 
 void BlockPool::publish(int32_t block, const BlockHash& hash) {

@@ -11,13 +11,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/kv_block_times.h"
 #include "engine/request.h"
 
 namespace tutti {
 
 class BlockPool {
  public:
-  explicit BlockPool(int64_t num_blocks);
+  // `times`, when given, outlives the pool and hears of its blocks.
+  explicit BlockPool(int64_t num_blocks, KVBlockTimes* times = nullptr);
 
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t num_free() const { return num_free_; }
@@ -60,6 +62,7 @@ class BlockPool {
   void forget(int32_t block);
 
   std::vector<Block> blocks_;
+  KVBlockTimes* times_;
   int32_t head_ = kNone;
   int32_t tail_ = kNone;
   int64_t num_free_ = 0;

@@ -26,7 +26,8 @@ Scheduler::Options scheduler_options(const EngineConfig& config, const ExecutorI
           .enable_prefix_caching = config.cache.enable_prefix_caching,
           .num_kv_blocks = info.num_kv_blocks,
           .look_ahead = info.pipeline_stages == 1 && info.max_steps_in_flight > 1,
-          .pipeline_stages = info.pipeline_stages};
+          .pipeline_stages = info.pipeline_stages,
+          .kv_metrics_sample = config.cache.kv_cache_metrics ? config.cache.kv_cache_metrics_sample : 0.0};
 }
 
 }  // namespace
@@ -208,6 +209,7 @@ void EngineCore::publish_stats() {
   stats_.generation_tokens = counters.generation_tokens;
   stats_.prefix_cache_queries = counters.prefix_cache_queries;
   stats_.prefix_cache_hits = counters.prefix_cache_hits;
+  if (config_.cache.kv_cache_metrics) stats_.kv_block_times = scheduler_->block_times();
   stats_.steps = steps_;
   stats_.step_seconds = step_seconds_;
   stats_.compute_seconds = compute_seconds_;

@@ -14,6 +14,7 @@
 #include "config/engine_config.h"
 #include "engine/engine_types.h"
 #include "engine/executor.h"
+#include "engine/kv_block_times.h"
 
 namespace tutti {
 
@@ -38,6 +39,7 @@ struct EngineStats {
   int64_t pp_comm_bytes = 0;
   double bubble_seconds = 0.0;       // of step_seconds, what a rank waited for another stage or a step, on average
   int slowest_rank = 0;              // of the last step
+  KVBlockHistograms kv_block_times;  // of a sample of blocks, with --kv-cache-metrics
   bool healthy = true;
   std::string error;                 // why not
 };

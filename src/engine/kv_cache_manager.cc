@@ -7,8 +7,9 @@
 
 namespace tutti {
 
-KVCacheManager::KVCacheManager(int64_t num_blocks, int64_t block_size, bool enable_prefix_caching)
-    : pool_(num_blocks), block_size_(block_size), enable_prefix_caching_(enable_prefix_caching) {
+KVCacheManager::KVCacheManager(int64_t num_blocks, int64_t block_size, bool enable_prefix_caching,
+                               KVBlockTimes* times)
+    : pool_(num_blocks, times), block_size_(block_size), enable_prefix_caching_(enable_prefix_caching) {
   CHECK_GT(block_size, 0);
 }
 

@@ -12,7 +12,7 @@ namespace tutti {
 
 class KVCacheManager {
  public:
-  KVCacheManager(int64_t num_blocks, int64_t block_size, bool enable_prefix_caching);
+  KVCacheManager(int64_t num_blocks, int64_t block_size, bool enable_prefix_caching, KVBlockTimes* times = nullptr);
 
   // Computes the hashes of the request's full blocks that are not hashed yet.
   void extend_hashes(Request& request) const;

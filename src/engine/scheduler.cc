@@ -43,7 +43,9 @@ struct Scheduler::BlocksInWork {
 };
 
 Scheduler::Scheduler(const Options& options)
-    : options_(options), kv_(options.num_kv_blocks, options.block_size, options.enable_prefix_caching) {}
+    : options_(options),
+      block_times_(std::make_unique<KVBlockTimes>(options.kv_metrics_sample)),
+      kv_(options.num_kv_blocks, options.block_size, options.enable_prefix_caching, block_times_.get()) {}
 
 Scheduler::~Scheduler() = default;
 
@@ -112,7 +114,8 @@ void Scheduler::restart() {
     request.block_ids.clear();
     request.num_cached_blocks = 0;
   }
-  kv_ = KVCacheManager(options_.num_kv_blocks, options_.block_size, options_.enable_prefix_caching);
+  block_times_->forget();
+  kv_ = KVCacheManager(options_.num_kv_blocks, options_.block_size, options_.enable_prefix_caching, block_times_.get());
 }
 
 void Scheduler::finish(Request& request, TokenOutput output) {

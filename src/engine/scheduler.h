@@ -28,6 +28,7 @@ class Scheduler {
     // steps in flight hold different requests.
     bool look_ahead = true;
     int pipeline_stages = 1;
+    double kv_metrics_sample = 0.0;  // share of KV blocks whose times are kept
   };
   struct Counters {
     int64_t num_preemptions = 0;
@@ -62,6 +63,7 @@ class Scheduler {
   bool has_requests() const { return !requests_.empty(); }
   const Counters& counters() const { return counters_; }
   const BlockPool& pool() const { return kv_.pool(); }
+  const KVBlockHistograms& block_times() const { return block_times_->histograms(); }
   // CHECKs that reference counts equal the holders among the requests.
   void check_invariants() const;
 
@@ -108,6 +110,7 @@ class Scheduler {
   void finish(Request& request, TokenOutput output);
 
   Options options_;
+  std::unique_ptr<KVBlockTimes> block_times_;
   KVCacheManager kv_;
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::map<Rank, Request*> waiting_;

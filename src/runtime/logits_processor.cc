@@ -24,9 +24,20 @@ class Row {
       allow_only(mask.tokens);
       return;
     }
-    for (int64_t i = 0; i < vocab_.count; ++i) {
-      const auto token = static_cast<size_t>(vocab_.begin + i);
-      if (token / 64 >= mask.bits.size() || (mask.bits[token / 64] >> token % 64 & 1) == 0) logits_[static_cast<size_t>(i)] = kForbidden;
+    // Words of the mask that this part of the vocabulary meets; most are all ones or all zeros.
+    for (int64_t token = vocab_.begin; token < vocab_.end();) {
+      const int64_t end = std::min(vocab_.end(), (token / 64 + 1) * 64);
+      const auto index = static_cast<size_t>(token / 64);
+      const uint64_t word = index < mask.bits.size() ? mask.bits[index] : 0;
+      float* logit = &logits_[static_cast<size_t>(token - vocab_.begin)];
+      if (word == 0) {
+        std::fill(logit, logit + (end - token), kForbidden);
+      } else if (word != ~uint64_t{0}) {
+        for (int64_t t = token; t < end; ++t, ++logit) {
+          if ((word >> (t % 64) & 1) == 0) *logit = kForbidden;
+        }
+      }
+      token = end;
     }
   }
   void allow_only(std::span<const int32_t> tokens) const {

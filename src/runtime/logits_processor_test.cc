@@ -47,6 +47,44 @@ TEST(LogitsProcessor, CountsFollowNewTokens) {
   EXPECT_EQ(processed(r, {0.0f, 0.0f}), (std::vector<float>{0.0f, -2.0f}));
 }
 
+// Every way to cut the vocabulary gives the same, and the ends of a text are where the grammar says.
+TEST(LogitsProcessor, AGrammarsMask) {
+  std::mt19937 random(1);
+  constexpr int64_t kVocab = 300;
+  grammar::TokenMask dense;
+  dense.bits = {0, ~uint64_t{0}, 0x8000'0000'0000'0001, 0xF0F0, 1ull << 40};  // up to token 319
+  std::vector<int32_t> few = {3, 64, 127, 299};
+  SamplingParams p;
+  p.grammar = GrammarBytes("x");
+  p.stop_token_ids = {7};
+  p.min_tokens = 5;
+  for (const bool may_end : {false, true}) {
+    for (const bool is_dense : {false, true}) {
+      auto r = request(p, {0});
+      grammar::TokenMask mask = is_dense ? dense : grammar::TokenMask{.bits = {}, .tokens = few};
+      mask.may_end = may_end;
+      r.mask = std::make_shared<const grammar::TokenMask>(mask);
+      r.sampling.min_tokens = 0;
+      ASSERT_TRUE(changes_logits(r));
+      for (const int64_t cut : {0, 1, 63, 64, 65, 100, 299, 300}) {
+        std::vector<float> logits(kVocab, 1.0f);
+        const std::span<float> all(logits);
+        process_logits(all.first(static_cast<size_t>(cut)), {0, cut}, r, std::vector<int32_t>{20});
+        process_logits(all.subspan(static_cast<size_t>(cut)), {cut, kVocab - cut}, r, std::vector<int32_t>{20});
+        for (int32_t t = 0; t < kVocab; ++t) {
+          const bool ends = t == 7 || t == 20;
+          ASSERT_EQ(logits[static_cast<size_t>(t)], mask.allows(t) || (ends && may_end) ? 1.0f : kForbidden) << t << " cut at " << cut;
+        }
+      }
+    }
+  }
+  // Without a way on the text ends, before min_tokens too.
+  auto stuck = request(p, {0});
+  stuck.mask = std::make_shared<const grammar::TokenMask>();
+  EXPECT_EQ(processed(stuck, std::vector<float>(9, 1.0f), {8})[8], 1.0f);
+  EXPECT_EQ(processed(stuck, std::vector<float>(9, 1.0f), {8})[0], kForbidden);
+}
+
 TEST(LogitsProcessor, AllowedBiasAndMinimumLength) {
   SamplingParams p;
   p.allowed_token_ids = {1, 3};

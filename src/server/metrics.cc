@@ -6,6 +6,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "server/process_stats.h"
@@ -190,6 +191,28 @@ struct Metrics::Impl {
     counter("corrupted_requests_total", "Requests with NaN among their logits.", 0);
   }
 
+  void add_block_times(std::vector<MetricFamily>* out, const KVBlockHistograms& times) const {
+    const auto add_one = [&](const char* name, const char* help, const TimeHistogram& h) {
+      ClientMetric metric;
+      for (const auto& [key, text] : labels) metric.label.push_back({key, text});
+      uint64_t count = 0;
+      for (size_t i = 0; i < h.counts.size(); ++i) {
+        count += static_cast<uint64_t>(h.counts[i]);
+        const bool last = i == TimeHistogram::kBounds.size();
+        metric.histogram.bucket.push_back(
+            {count, last ? std::numeric_limits<double>::infinity() : TimeHistogram::kBounds[i]});
+      }
+      metric.histogram.sample_count = count;
+      metric.histogram.sample_sum = h.sum;
+      out->push_back({name, help, MetricType::Histogram, {std::move(metric)}});
+    };
+    add_one("kv_block_lifetime_seconds", "From a KV block's allocation until it is used for something else.",
+            times.lifetime);
+    add_one("kv_block_idle_before_evict_seconds", "From a KV block's last use until it is used for something else.",
+            times.idle_before_evict);
+    add_one("kv_block_reuse_gap_seconds", "Between two uses of a KV block.", times.reuse_gap);
+  }
+
   // Where the time of the steps went: no other engine's name.
   void add_steps(std::vector<MetricFamily>* out, const EngineStats& s) const {
     const auto counter = [&](const char* name, const char* help, double value) {
@@ -259,6 +282,7 @@ std::string Metrics::render(const EngineStats& stats) const {
   std::vector<MetricFamily> named = impl_->registry.Collect();
   impl_->add_gauges(&named, stats);
   impl_->add_counters(&named, stats);
+  if (impl_->config.cache.kv_cache_metrics) impl_->add_block_times(&named, stats.kv_block_times);
   std::vector<MetricFamily> all;
   for (const std::string& prefix : impl_->prefixes) {
     for (MetricFamily family : named) {

@@ -1,5 +1,6 @@
 """The `openai` package against a running server: what its users call, and the exceptions they catch."""
 import asyncio
+import json
 import time
 import unittest
 
@@ -46,6 +47,26 @@ class OpenAiPackage(ApiTest):
         answer = self.client.chat.completions.create(messages=self.messages, n=2, stop=["\u0000never"], **self.greedy)
         self.assertEqual([c.index for c in answer.choices], [0, 1])
         self.assertEqual(answer.usage.completion_tokens, 24)
+
+    def test_structured_outputs_and_forced_tools(self):
+        drawn = {"model": MODEL, "messages": self.messages, "temperature": 1, "max_tokens": 300, "seed": 2}
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}, "n": {"type": "integer"}}, "required": ["ok", "n"], "additionalProperties": False}
+        answer = self.client.chat.completions.create(response_format={"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}, **drawn)
+        value = json.loads(answer.choices[0].message.content)
+        self.assertEqual((type(value["ok"]), type(value["n"])), (bool, int))
+        text = self.client.completions.create(model=MODEL, prompt="x", extra_body={"structured_outputs": {"choice": ["left", "right"]}}).choices[0].text
+        self.assertIn(text, ("left", "right"))
+        tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+        named = {"type": "function", "function": {"name": "f"}}
+        call = self.client.chat.completions.create(tools=tools, tool_choice=named, **drawn).choices[0].message.tool_calls[0]
+        self.assertEqual((call.function.name, set(json.loads(call.function.arguments))), ("f", {"ok", "n"}))
+        arguments = ""
+        for chunk in self.client.chat.completions.create(tools=tools, tool_choice=named, stream=True, **drawn):
+            for part in chunk.choices[0].delta.tool_calls or []:
+                arguments += part.function.arguments or ""
+        self.assertEqual(arguments, call.function.arguments)
+        required = self.client.chat.completions.create(tools=tools, tool_choice="required", parallel_tool_calls=False, **drawn).choices[0]
+        self.assertEqual((required.finish_reason, len(required.message.tool_calls)), ("tool_calls", 1))
 
     def test_many_at_once(self):
         async def run():

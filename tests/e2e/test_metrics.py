@@ -111,5 +111,28 @@ class OwnPrefix(ApiTest):
         self.assertNotIn("vllm:", text)
 
 
+class BlockTimes(Metrics):
+    """The same with the times of KV blocks, of all of them, in a cache that the requests soon fill."""
+    FLAGS = ("--kv-cache-metrics", "--kv-cache-metrics-sample", 1, "--num-gpu-blocks-override", 80)
+    BLOCKS = ("kv_block_lifetime_seconds", "kv_block_idle_before_evict_seconds", "kv_block_reuse_gap_seconds")
+    EDGES = [.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800]
+
+    def test_times_of_blocks(self):
+        for letter in "abcd":
+            for _ in range(2):
+                self.complete(prompt=letter * 500, max_tokens=20)
+        values, types = self.metrics()
+        for prefix in ("vllm:", "tutti:"):
+            for name in self.BLOCKS:
+                self.assertEqual(types[prefix + name], "histogram")
+                edges = sorted(float(dict(labels)["le"]) for n, labels in values if n == f"{prefix}{name}_bucket")
+                self.assertEqual(edges[:-1], self.EDGES)
+        lives, idle, gaps = (self.value(values, f"vllm:{name}_count") for name in self.BLOCKS)
+        self.assertGreater(lives, 20)
+        self.assertEqual(lives, idle)
+        self.assertGreater(gaps, 20)
+        self.assertGreaterEqual(self.value(values, "vllm:kv_block_lifetime_seconds_sum"), self.value(values, "vllm:kv_block_idle_before_evict_seconds_sum"))
+
+
 if __name__ == "__main__":
     unittest.main()

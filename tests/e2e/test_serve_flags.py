@@ -113,6 +113,14 @@ class Listeners(unittest.TestCase):
         self.end(server)
         self.assertFalse(path.exists())
 
+    def test_a_folder_that_is_not_there_is_said_before_loading(self):
+        path = self.folder / "nowhere" / "api.sock"
+        server = Tutti("serve", self.model, "--load-format", "dummy", "--master-port", free_ports(1)[0], "--uds", path, home=self.folder / "home")
+        self.addCleanup(server.close)
+        self.assertEqual(server.wait_exit(20), 2)
+        self.assertIn(f"--uds {path}: there is no folder {path.parent}", server.log())
+        self.assertNotIn("weights", server.log())
+
     def test_the_start_says_where_the_api_is(self):
         port = free_ports(1)[0]
         for flags, api, hint in (((), r"http://127\.0\.0\.1:PORT/v1 \(this machine only; --host 0\.0\.0\.0 --api-key KEY opens it\)", ""),
