@@ -52,17 +52,27 @@ class Client(threading.Thread):
 
 
 def tree(pid):
-    """Resident MiB of a process and its descendants."""
-    total = 0
+    """A process and its descendants."""
+    found = [pid]
     for folder in pathlib.Path(f"/proc/{pid}/task").iterdir():
         for child in (folder / "children").read_text().split():
-            total += tree(child)
-    return total + int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+            found += tree(int(child))
+    return found
 
 
-def gpu_mib():
-    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"], capture_output=True, text=True)
-    return float(out.stdout.split()[0])
+def resident_mib(pids):
+    return sum(int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) for pid in pids) / 1024
+
+
+def ask_gpu(*query):
+    return subprocess.run(["nvidia-smi", *query, "--format=csv,noheader,nounits"], capture_output=True, text=True).stdout
+
+
+def gpu_mib(pids):
+    """(MiB that the processes hold on GPUs; False = the driver does not tell processes apart, so all that is used on the first)."""
+    lines = [line.split(", ") for line in ask_gpu("--query-compute-apps=pid,used_memory").splitlines()]
+    own = [float(used) for pid, used in lines if pid in set(map(str, pids)) and used.isdecimal()]
+    return (sum(own), True) if own else (float(ask_gpu("--query-gpu=memory.used", "-i", "0").split()[0]), False)
 
 
 def metric(port, name):
@@ -77,7 +87,10 @@ def watch(port, pid, clients, options):
     samples, begin = [], time.monotonic()
     while time.monotonic() - begin < options.seconds:
         time.sleep(2)
-        samples.append({"at": time.monotonic() - begin, "kv": metric(port, "kv_cache_usage_perc"), "gpu": gpu_mib(), "rss": tree(pid)})
+        pids = tree(pid)
+        used, own = gpu_mib(pids)
+        samples.append({"at": time.monotonic() - begin, "kv": metric(port, "kv_cache_usage_perc"), "gpu": used, "gpu_own": own,
+                        "rss": resident_mib(pids)})
         if any(c.errors for c in clients):
             break
     return samples
@@ -128,7 +141,8 @@ def main():
     result = {"what": "a server near its full KV cache", "machine": platform.platform(), "command": " ".join(sys.argv), "server": " ".join(command),
               "seconds": samples[-1]["at"], "clients": options.clients, "requests": sum(c.done for c in clients),
               "output_tokens": sum(c.tokens for c in clients), "preemptions": preemptions, "errors": len(errors), "kv_usage_median": statistics.median(busy),
-              "kv_usage_most": max(busy), "gpu_mib_early": gpu[0], "gpu_mib_end": gpu[1], "gpu_growth": gpu[2],
+              "kv_usage_most": max(busy), "gpu_mib_of": "the server's processes" if all(s["gpu_own"] for s in samples) else "all on the GPU",
+              "gpu_mib_early": gpu[0], "gpu_mib_end": gpu[1], "gpu_growth": gpu[2],
               "rss_mib_early": rss[0], "rss_mib_end": rss[1], "rss_growth": rss[2]}
     missed = [what for what, bad in (("errors", errors), ("no preemption", preemptions == 0), ("GPU memory grew", gpu[2] > MOST_GROWTH),
                                      ("host memory grew", rss[2] > MOST_GROWTH)) if bad]
