@@ -18,7 +18,7 @@ import time
 
 READY = "Application startup complete"
 TOKEN = "tutti1-0011aabb-00112233445566778899aabbccddeeff"
-PORTS = iter(range(24000, 29000, 150))
+PORTS = iter(random.sample(range(20000, 32000, 150), 80))  # in another order for each script, as two may run side by side
 SMALLEST_GAP = 0.1  # of the two best logits: below it rounding may choose the other
 # Of the logits' deviation, for the same prompt on another layout in BF16. Another order of summing gives some hundredths, a
 # wrong cut 1.4.

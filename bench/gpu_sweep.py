@@ -4,9 +4,10 @@
     bench/gpu_sweep.py --build build-cuda --out FOLDER [--jobs 8b,8b-fp8,70b,70b-fp8] > sweep.json
 
 Each job starts a server for each layout and loads it with 1, 8, 32 and 128 requests at once (480 tokens in, 64 out), with
-prompts of 2048 tokens one by one, and 70b on two GPUs also with 1024 in, 256 out, 32 and 64 at once. Servers of one GPU run
-side by side, one a GPU. A step's time is the median gap between two tokens of a request. What a model that does not fit one
-GPU would take there is told from models of 20 and 40 of its layers. `--device cpu --jobs small` is a dry run.
+prompts of 2048 tokens one by one, and 70b on the fewest GPUs that hold it also with 1024 in, 256 out, 32 and 64 at once.
+Servers of one GPU run side by side, one a GPU. A step's time is the median gap between two tokens of a request, and steady
+decode is all that run at once over that. What a model that does not fit one GPU would take there is told from models of 20 and
+40 of its layers. `--layouts` and `--batches` choose less. `--device cpu --jobs small` is a dry run.
 """
 
 import argparse
@@ -29,9 +30,9 @@ LAYOUTS = {"tp1": ["-tp", 1], "tp2": ["-tp", 2], "pp2": ["-pp", 2]}
 
 
 class Job:
-    def __init__(self, shape, dtype, layout, layers=None, batches=None, article=False):
+    def __init__(self, shape, dtype, layout, layers=None, batches=None, article=()):
         self.shape, self.dtype, self.layout, self.layers = shape, dtype, layout, layers
-        self.batches, self.article = batches or BATCHES, article
+        self.batches, self.article = batches or BATCHES, article  # article: (at once, requests)
 
     @property
     def name(self):
@@ -40,13 +41,13 @@ class Job:
 
 # Jobs in one list run at the same time, the first on GPU 0.
 STAGES = {
-    "small": [[Job("small", "bf16", "tp1", batches=[1, 2])], [Job("small", "bf16", "tp2", batches=[1, 2])]],
+    "small": [[Job("small", "bf16", "tp1", batches=[1, 2], article=[(2, 4)])], [Job("small", "bf16", "tp2", batches=[1, 2])]],
     "8b": [[Job("llama-3-8b", "bf16", "tp1"), Job("llama-2-70b", "bf16", "tp1", layers=20, batches=[1])],
            [Job("llama-3-8b", "bf16", "tp2")], [Job("llama-3-8b", "bf16", "pp2")]],
     "8b-fp8": [[Job("llama-3-8b", "fp8", "tp1"), Job("llama-2-70b", "bf16", "tp1", layers=40, batches=[1])],
                [Job("llama-3-8b", "fp8", "tp2")], [Job("llama-3-8b", "fp8", "pp2")]],
-    "70b": [[Job("llama-2-70b", "bf16", "tp2", article=True)], [Job("llama-2-70b", "bf16", "pp2")]],
-    "70b-fp8": [[Job("llama-2-70b", "fp8", "tp1")], [Job("llama-2-70b", "fp8", "tp2")],
+    "70b": [[Job("llama-2-70b", "bf16", "tp2", article=[(32, 32), (64, 64)])], [Job("llama-2-70b", "bf16", "pp2")]],
+    "70b-fp8": [[Job("llama-2-70b", "fp8", "tp1", article=[(32, 96)])], [Job("llama-2-70b", "fp8", "tp2")],
                 [Job("llama-2-70b", "fp8", "pp2", batches=[1, 32])]],
 }
 
@@ -91,7 +92,7 @@ class Sweep:
         self.row(job, kind="start", ready_s=round(ready_s, 1), **({"slowest_ranks": slowest.group(1)} if slowest else {}),
                  **({"memory": memory.group(1)} if memory else {}))
         self.load(job, port, "warm", 2, 2, 64, 8)
-        for batch in job.batches:
+        for batch in self.args.batches or job.batches:
             found = self.load(job, port, f"batch{batch}", batch, max(2, batch), INPUT, OUTPUT)
             step = found["median_itl_ms"]
             self.row(job, kind="decode", batch=batch, step_ms=round(step, 3), tpot_ms=round(found["median_tpot_ms"], 3),
@@ -99,16 +100,18 @@ class Sweep:
         found = self.load(job, port, "prefill", 1, 4, self.args.prefill, 1)
         self.row(job, kind="prefill", tokens=self.args.prefill, ms=round(found["median_ttft_ms"], 1),
                  tokens_per_s=round(self.args.prefill / found["median_ttft_ms"] * 1e3))
-        for at_once in (32, 64) if job.article else ():
-            found = self.load(job, port, f"article{at_once}", at_once, at_once, 1024, 256)
-            self.row(job, kind="1024 in, 256 out", at_once=at_once, output_tokens_per_s=round(found["output_throughput"], 1),
-                     total_tokens_per_s=round(found["total_token_throughput"], 1), ttft_ms=round(found["median_ttft_ms"], 1),
-                     tpot_ms=round(found["median_tpot_ms"], 2), p99_tpot_ms=round(found["p99_tpot_ms"], 2))
+        for at_once, requests in job.article:
+            found = self.load(job, port, f"article{at_once}", at_once, requests, 1024, 256)
+            self.row(job, kind="1024 in, 256 out", at_once=at_once, requests=requests, seconds=round(found["duration"], 2),
+                     output_tokens_per_s=round(found["output_throughput"], 1), total_tokens_per_s=round(found["total_token_throughput"], 1),
+                     ttft_ms=round(found["median_ttft_ms"], 1), p99_ttft_ms=round(found["p99_ttft_ms"], 1), tpot_ms=round(found["median_tpot_ms"], 2),
+                     p99_tpot_ms=round(found["p99_tpot_ms"], 2), step_ms=round(found["median_itl_ms"], 3),
+                     steady_decode_tokens_per_s=round(at_once / found["median_itl_ms"] * 1e3, 1))
 
     def run_job(self, job, gpu, devices):
         folder = self.model(job)
         port = next(PORTS)
-        flags = ["--load-format", "dummy", "--device", self.args.device, "--max-model-len", self.args.max_model_len, "--max-num-seqs", 128,
+        flags = ["--load-format", "dummy", "--device", self.args.device, "--max-model-len", 2048 if job.shape == "small" else self.args.max_model_len, "--max-num-seqs", 128,
                  "--max-num-batched-tokens", 8192, "--no-enable-prefix-caching", "--disable-log-stats", "--master-port", port + 1,
                  *LAYOUTS[job.layout], *(["--quantization", "fp8"] if job.dtype == "fp8" else []),
                  *([] if self.args.device == "cuda" else ["--kv-cache-memory-bytes", "256M"])]
@@ -130,10 +133,11 @@ class Sweep:
         devices = (os.environ.get("CUDA_VISIBLE_DEVICES") or "0,1").split(",")
         for name in names:
             for stage in STAGES[name]:
-                if time.monotonic() > self.end - 20:
+                stage = [job for job in stage if job.layout in (self.args.layouts or LAYOUTS) and not (self.args.whole and job.layers)]
+                if stage and time.monotonic() > self.end - 20:
                     self.failures.append(f"not run for want of time: {', '.join(job.name for job in stage)}")
                     continue
-                with concurrent.futures.ThreadPoolExecutor(len(stage)) as pool:
+                with concurrent.futures.ThreadPoolExecutor(max(1, len(stage))) as pool:
                     list(pool.map(lambda numbered: self.run_job(numbered[1], numbered[0], devices), enumerate(stage)))
 
 
@@ -142,6 +146,9 @@ def main():
     parser.add_argument("--build", default="build-cuda")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("multi_gpu_results"))
     parser.add_argument("--jobs", default="8b,8b-fp8,70b,70b-fp8", type=lambda text: text.split(","))
+    parser.add_argument("--layouts", default=[], type=lambda text: text.split(","), help="only these: tp1,tp2,pp2")
+    parser.add_argument("--whole", action="store_true", help="no models of fewer layers")
+    parser.add_argument("--batches", default=[], type=lambda text: list(map(int, text.split(","))), help="in place of each job's own")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--limit", type=float, default=500, help="seconds for everything; what does not fit is named")
     parser.add_argument("--prefill", type=int, default=2048)

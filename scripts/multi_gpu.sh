@@ -2,12 +2,13 @@
 # What several GPUs of one host do together, alone and as two nodes: conformance of their collectives and of models cut over
 # them, the collectives' times beside NCCL through PyTorch, and models of known shapes under load. Needs no network.
 #
-#   scripts/multi_gpu.sh [--build DIR] [--out DIR] [--ip PATH] [--shapes A,B] [--jobs A,B] [PART...]
+#   scripts/multi_gpu.sh [--build DIR] [--out DIR] [--ip PATH] [--ways A,B] [--shapes A,B] [--jobs A,B] [PART...]
 #
 #   PART      check, comm, mps, wire, layouts, losses, sweep; all unless said, which takes more than 9 minutes.
 #   --build   a build with CUDA (default build-cuda)
 #   --out     where results go (default multi_gpu_results): result.json (collectives), layouts.json, losses.json, sweep.json
 #   --ip      iproute2's program, where the machine has none (its libraries beside it); wire, layouts and losses need it, and root
+#   --ways    of comm: gpu,cuda_ipc,nccl,torch
 #   --shapes  of layouts: small,llama-3-8b
 #   --jobs    of sweep: 8b,8b-fp8,70b,70b-fp8 (bench/gpu_sweep.py)
 #   --limit   seconds for the sweep (default 400)
@@ -18,18 +19,19 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 # shellcheck disable=SC2317  # the parts are called by name
 
-build=build-cuda out=multi_gpu_results ip_program=ip shapes=small,llama-3-8b jobs=8b,8b-fp8,70b,70b-fp8 limit=400 commit="" parts=()
+build=build-cuda out=multi_gpu_results ip_program=ip ways=gpu,cuda_ipc,nccl,torch shapes=small,llama-3-8b jobs=8b,8b-fp8,70b,70b-fp8 limit=400 commit="" parts=()
 command="scripts/multi_gpu.sh $*"
 while (($#)); do
   case "$1" in
     --build) build=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --ip) ip_program=$2; shift 2 ;;
+    --ways) ways=$2; shift 2 ;;
     --shapes) shapes=$2; shift 2 ;;
     --jobs) jobs=$2; shift 2 ;;
     --limit) limit=$2; shift 2 ;;
     --commit) commit=$2; shift 2 ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
     check | comm | mps | wire | layouts | losses | sweep) parts+=("$1"); shift ;;
     *) echo "unknown argument $1: --help lists all" >&2; exit 2 ;;
   esac
@@ -88,10 +90,12 @@ run_check() {
 run_comm() {
   several comm || return
   local way
-  for way in gpu cuda_ipc nccl; do
+  for way in ${ways//,/ }; do
+    [[ $way == torch ]] && continue
     timeout 60 "$tutti" bench comm --json --transport "$way" --ranks "$gpus" --collectives $collectives --sizes $sizes \
       >"$out/$way.json" 2>"$out/$way.log" || bad comm "$way failed: $(tail -n 1 "$out/$way.log")"
   done
+  [[ ,$ways, == *,torch,* ]] || return 0
   if python3 -c 'import torch' 2>/dev/null; then
     timeout 90 python3 bench/comm_torch.py --ranks "$gpus" --collectives $collectives --sizes $sizes \
       >"$out/torch.json" 2>"$out/torch.log" || bad comm "PyTorch failed: $(tail -n 1 "$out/torch.log")"
