@@ -47,7 +47,7 @@ STAGES = {
     "8b-fp8": [[Job("llama-3-8b", "fp8", "tp1"), Job("llama-2-70b", "bf16", "tp1", layers=40, batches=[1])],
                [Job("llama-3-8b", "fp8", "tp2")], [Job("llama-3-8b", "fp8", "pp2")]],
     "70b": [[Job("llama-2-70b", "bf16", "tp2", article=[(32, 32), (64, 64)])], [Job("llama-2-70b", "bf16", "pp2")]],
-    "70b-fp8": [[Job("llama-2-70b", "fp8", "tp1", article=[(32, 96)])], [Job("llama-2-70b", "fp8", "tp2")],
+    "70b-fp8": [[Job("llama-2-70b", "fp8", "tp1", article=[(32, 64)])], [Job("llama-2-70b", "fp8", "tp2")],
                 [Job("llama-2-70b", "fp8", "pp2", batches=[1, 32])]],
 }
 

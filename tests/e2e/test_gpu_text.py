@@ -1,6 +1,7 @@
-"""A real model on a GPU says what it says on the CPU in float32, up to the first token whose lead is small.
+"""A real model on a GPU says what it says on the CPU, up to the first token whose lead is small.
 
-The model is SmolLM2 as scripts/fetch_model.sh keeps it, or TUTTI_TEST_MODEL. Without it, a GPU or CUDA in the build it is skipped."""
+A GPU multiplies in 16 bits what the CPU leaves in the file's blocks, with activations in int8, so small leads may turn. The
+model is SmolLM2 as scripts/fetch_model.sh keeps it, or TUTTI_TEST_MODEL. Without it, a GPU or CUDA in the build it is skipped."""
 import json
 import os
 import pathlib
@@ -49,7 +50,7 @@ class GpuText(ClusterTest):
         return found
 
     def test_the_gpu_says_what_the_cpu_says(self):
-        expected = self.answers(["--device", "cpu", "--dtype", "float32"], PROMPTS)
+        expected = self.answers(["--device", "cpu"], PROMPTS)
         judged = 0
         for dtype in ("bfloat16", "float16"):
             for prompt, (tokens, leads, text), (got, _, said) in zip(PROMPTS, expected, self.answers(["--device", "cuda", "--dtype", dtype], PROMPTS)):
