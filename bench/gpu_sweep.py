@@ -97,9 +97,10 @@ class Sweep:
             step = found["median_itl_ms"]
             self.row(job, kind="decode", batch=batch, step_ms=round(step, 3), tpot_ms=round(found["median_tpot_ms"], 3),
                      tokens_per_s=round(batch / step * 1e3, 1), output_tokens_per_s=round(found["output_throughput"], 1))
-        found = self.load(job, port, "prefill", 1, 4, self.args.prefill, 1)
-        self.row(job, kind="prefill", tokens=self.args.prefill, ms=round(found["median_ttft_ms"], 1),
-                 tokens_per_s=round(self.args.prefill / found["median_ttft_ms"] * 1e3))
+        prompt = 512 if job.shape == "small" else self.args.prefill
+        found = self.load(job, port, "prefill", 1, 4, prompt, 1)
+        self.row(job, kind="prefill", tokens=prompt, ms=round(found["median_ttft_ms"], 1),
+                 tokens_per_s=round(prompt / found["median_ttft_ms"] * 1e3))
         for at_once, requests in job.article:
             found = self.load(job, port, f"article{at_once}", at_once, requests, 1024, 256)
             self.row(job, kind="1024 in, 256 out", at_once=at_once, requests=requests, seconds=round(found["duration"], 2),
