@@ -25,7 +25,8 @@ namespace {
 std::vector<std::string> make_tokens(size_t count) {
   std::mt19937_64 random(1);
   const auto pick = [&](const auto& list) { return std::string(list[random() % std::size(list)]); };
-  static const char* const onsets[] = {"", "b", "c", "d", "f", "g", "h", "l", "m", "n", "p", "r", "s", "t", "st", "tr", "ch", "pl", "B", "S", "T"};
+  static const char* const onsets[] = {"",  "b", "c", "d",  "f",  "g",  "h",  "l", "m", "n", "p",
+                                       "r", "s", "t", "st", "tr", "ch", "pl", "B", "S", "T"};
   static const char* const vowels[] = {"a", "e", "i", "o", "u", "ea", "io", "\xC3\xA9", "\xD0\xB0", "\xE4\xB8\xAD"};
   static const char* const codas[] = {"", "", "n", "r", "s", "t", "ng", "ll", "ck", "ment"};
   static const char* const marks[] = {"\"", ",", ":", "{", "}", "[", "]", " ", "\n", "  ", ".", "(", ")", "/", "-", "_", "\\"};
@@ -70,7 +71,8 @@ void run_text(Automaton& automaton, const Vocabulary& vocabulary, uint64_t seed,
       if ((text == "\"" || text == "}" || text == "]") && mask->allows(t)) next = t;
     }
     while (next < 0) {
-      const auto t = mask->bits.empty() ? mask->tokens[random() % mask->tokens.size()] : static_cast<int32_t>(random() % static_cast<uint64_t>(vocabulary.size()));
+      const auto t = mask->bits.empty() ? mask->tokens[random() % mask->tokens.size()]
+                                        : static_cast<int32_t>(random() % static_cast<uint64_t>(vocabulary.size()));
       if (mask->allows(t)) next = t;
     }
     tokens.push_back(next);
@@ -85,10 +87,12 @@ void measure(const char* name, const Rules& rules, const std::shared_ptr<const V
   run_text(automaton, *vocabulary, 1, first);
   for (uint64_t seed = 2; seed < 40; ++seed) run_text(automaton, *vocabulary, seed, seed < 20 ? first : later);
   for (const auto& [phase, times] : {std::pair("first 19 texts", &first), std::pair("next 20 texts", &later)}) {
-    std::printf("{\"name\": \"grammar_mask\", \"grammar\": \"%s\", \"phase\": \"%s\", \"vocab\": %ld, \"masks\": %zu, \"p50_us\": %.2f, \"p90_us\": %.2f, "
-                "\"p99_us\": %.1f, \"max_us\": %.0f, \"compile_us\": %.0f}\n",
-                name, phase, static_cast<long>(vocabulary->size()), times->size(), percentile(*times, 0.5), percentile(*times, 0.9), percentile(*times, 0.99),
-                percentile(*times, 1.0), compiled);
+    std::printf(
+        "{\"name\": \"grammar_mask\", \"grammar\": \"%s\", \"phase\": \"%s\", \"vocab\": %ld, \"masks\": %zu, \"p50_us\": %.2f, "
+        "\"p90_us\": %.2f, "
+        "\"p99_us\": %.1f, \"max_us\": %.0f, \"compile_us\": %.0f}\n",
+        name, phase, static_cast<long>(vocabulary->size()), times->size(), percentile(*times, 0.5), percentile(*times, 0.9),
+        percentile(*times, 0.99), percentile(*times, 1.0), compiled);
   }
 }
 
@@ -98,13 +102,19 @@ int main(int argc, char** argv) {
   const size_t count = argc > 1 ? static_cast<size_t>(std::atoll(argv[1])) : 128 * 1024;
   const auto begin = Clock::now();
   const auto vocabulary = std::make_shared<const Vocabulary>(make_tokens(count));
-  std::printf("{\"name\": \"grammar_vocabulary\", \"vocab\": %zu, \"nodes\": %zu, \"build_ms\": %.0f}\n", count, vocabulary->nodes().size(),
-              std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+  std::printf("{\"name\": \"grammar_vocabulary\", \"vocab\": %zu, \"nodes\": %zu, \"build_ms\": %.0f}\n", count,
+              vocabulary->nodes().size(), std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
   measure("json_object", json_object_rules({}), vocabulary);
-  measure("schema", json_schema_rules(parse_json(R"({"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0},
+  measure(
+      "schema",
+      json_schema_rules(
+          parse_json(R"({"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0},
     "email": {"type": "string", "format": "email"}, "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}},
     "notes": {"type": "array", "items": {"type": "object", "properties": {"title": {"type": "string", "maxLength": 60}, "text": {"type": "string"}},
-    "required": ["title", "text"]}}}, "required": ["name", "age", "tags", "notes"]})", "schema"), {}), vocabulary);
+    "required": ["title", "text"]}}}, "required": ["name", "age", "tags", "notes"]})",
+                     "schema"),
+          {}),
+      vocabulary);
   Rules regex;
   regex.declare("pattern");
   regex.define(0, parse_regex("(\\w+( \\w+)*\\. ){3,}", RegexMatch::kWhole));

@@ -9,15 +9,15 @@
 namespace tutti::grammar {
 namespace {
 
-constexpr int32_t kDead = 0;       // the configuration without a way on
-constexpr int32_t kNotYet = -1;    // a byte that was not followed yet
-constexpr int32_t kBottom = 0;     // the stack outside of all calls
+constexpr int32_t kDead = 0;     // the configuration without a way on
+constexpr int32_t kNotYet = -1;  // a byte that was not followed yet
+constexpr int32_t kBottom = 0;   // the stack outside of all calls
 constexpr int32_t kTooDeep = -1;
-constexpr int kMaxDepth = 256;     // of calls within each other
+constexpr int kMaxDepth = 256;  // of calls within each other
 constexpr size_t kMaxMemory = 32u << 20;
 constexpr size_t kMaxMaskMemory = 16u << 20;
-constexpr int64_t kMaskWork = 4'000'000;       // about 20 ms
-constexpr int64_t kConfigurationWork = 128;    // what a new configuration costs of it
+constexpr int64_t kMaskWork = 4'000'000;     // about 20 ms
+constexpr int64_t kConfigurationWork = 128;  // what a new configuration costs of it
 
 uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
@@ -27,8 +27,8 @@ uint64_t mix(uint64_t hash, uint64_t value) {
 }  // namespace
 
 struct Automaton::Configuration {
-  Items items;            // by state; those that read a byte
-  bool accepts = false;   // the outermost rule may end here
+  Items items;                // by state; those that read a byte
+  bool accepts = false;       // the outermost rule may end here
   std::vector<int32_t> next;  // by class of bytes; empty until first needed
   std::shared_ptr<const TokenMask> mask;
   std::shared_ptr<const LocalMask> local;
@@ -323,7 +323,8 @@ std::shared_ptr<const TokenMask> Automaton::mask(int32_t configuration) {
   for (const Item& item : configurations_[c].items) by_stack[item.stack].push_back({item.state, kBottom});
   std::vector<uint64_t> bits((static_cast<size_t>(vocabulary_->size()) + 63) / 64);
   const auto allow_node = [&](int32_t i, int32_t) { allow(bits, vocabulary_->nodes()[static_cast<size_t>(i)].token); };
-  const bool deep = std::any_of(by_stack.begin(), by_stack.end(), [&](const auto& s) { return stacks_[static_cast<size_t>(s.first)].depth > kMaxDepth / 2; });
+  const bool deep = std::any_of(by_stack.begin(), by_stack.end(),
+                                [&](const auto& s) { return stacks_[static_cast<size_t>(s.first)].depth > kMaxDepth / 2; });
   if (deep) {  // what a stack has no room for, the innermost call alone does not know
     walk(configuration, 0, allow_node);
     by_stack.clear();
@@ -343,7 +344,8 @@ std::shared_ptr<const TokenMask> Automaton::mask(int32_t configuration) {
     mask->bits = std::move(bits);
   } else {
     for (size_t i = 0; i < bits.size(); ++i) {
-      for (uint64_t word = bits[i]; word != 0; word &= word - 1) mask->tokens.push_back(static_cast<int32_t>(i * 64) + std::countr_zero(word));
+      for (uint64_t word = bits[i]; word != 0; word &= word - 1)
+        mask->tokens.push_back(static_cast<int32_t>(i * 64) + std::countr_zero(word));
     }
   }
   mask_memory_ += mask->bits.size() * sizeof(uint64_t) + mask->tokens.size() * sizeof(int32_t) + sizeof(TokenMask);

@@ -116,9 +116,9 @@ class Automaton {
   std::unordered_map<uint64_t, std::vector<int32_t>> stacks_by_hash_;
   std::unordered_map<uint64_t, int32_t> unions_;
   std::unordered_map<int32_t, int32_t> resumed_;
-  size_t memory_ = 0;       // roughly, of all of these
+  size_t memory_ = 0;  // roughly, of all of these
   size_t mask_memory_ = 0;
-  int64_t work_left_ = 0;   // of the walk under way
+  int64_t work_left_ = 0;  // of the walk under way
 
   // Of close().
   std::vector<int32_t> stack_of_;  // by state, -1 = not reached

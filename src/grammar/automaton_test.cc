@@ -21,7 +21,8 @@ void expect_exact_mask(Automaton& automaton, const std::vector<int32_t>& tokens)
     for (const char c : test_vocabulary()->bytes(t)) more.push_back(static_cast<uint8_t>(c));  // byte by byte
     Progress fresh;
     const auto after = automaton.next(fresh, more);
-    ASSERT_EQ(mask->allows(t), !after->none() || after->may_end) << "token '" << test_vocabulary()->bytes(t) << "' behind " << tokens.size() << " tokens";
+    ASSERT_EQ(mask->allows(t), !after->none() || after->may_end)
+        << "token '" << test_vocabulary()->bytes(t) << "' behind " << tokens.size() << " tokens";
   }
 }
 

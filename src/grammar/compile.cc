@@ -76,8 +76,7 @@ class Compiler {
         for (const ExprPtr& part : e.parts) add_empty(emit(*part, from), end);
         return end;
       }
-      case Expr::Kind::kRepeat:
-        return emit_repeat(e, from);
+      case Expr::Kind::kRepeat: return emit_repeat(e, from);
       case Expr::Kind::kRule: {
         const int32_t next = new_state();
         add(from, {.kind = Edge::Kind::kCall, .rule = e.rule, .target = next});
@@ -131,12 +130,10 @@ class Compiler {
   static int64_t weight(const Expr& e) {
     int64_t sum = 1;
     switch (e.kind) {
-      case Expr::Kind::kBytes:
-        return static_cast<int64_t>(e.bytes.size());
+      case Expr::Kind::kBytes: return static_cast<int64_t>(e.bytes.size());
       case Expr::Kind::kChar:
         return (e.chars.empty() || e.chars.ranges().back().last < 0x80) && e.encoding == Encoding::kPlain ? 1 : 8;
-      case Expr::Kind::kRule:
-        return 1;
+      case Expr::Kind::kRule: return 1;
       case Expr::Kind::kRepeat:
         sum = weight(*e.parts.front()) * std::min<int64_t>(kMuch, std::max<int64_t>(1, e.max == kUnlimited ? e.min + 1 : e.max));
         break;
@@ -163,7 +160,8 @@ class Compiler {
   void emit_escape(uint32_t c, int32_t from, int32_t end) {
     static constexpr std::pair<char, char> kShort[] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},
                                                        {'\n', 'n'}, {'\r', 'r'},  {'\t', 't'}};
-    const auto* found = std::find_if(std::begin(kShort), std::end(kShort), [c](auto s) { return static_cast<uint32_t>(s.first) == c; });
+    const auto* found =
+        std::find_if(std::begin(kShort), std::end(kShort), [c](auto s) { return static_cast<uint32_t>(s.first) == c; });
     const std::string written = found != std::end(kShort) ? std::string("\\") + found->second : fmt::format("\\u{:04x}", c);
     for (size_t i = 0; i + 1 < written.size(); ++i) {
       const int32_t next = new_state();
@@ -259,7 +257,8 @@ class Compiler {
     std::unordered_map<int32_t, bool> seen = {{reached[0], true}};
     for (size_t i = 0; i < reached.size(); ++i) {
       for (const Edge& e : grammar_.states[static_cast<size_t>(reached[i])].edges) {
-        const bool passes = e.kind == Edge::Kind::kEmpty || (e.kind == Edge::Kind::kCall && to_end[static_cast<size_t>(start_of(e))]);
+        const bool passes =
+            e.kind == Edge::Kind::kEmpty || (e.kind == Edge::Kind::kCall && to_end[static_cast<size_t>(start_of(e))]);
         if (passes && seen.emplace(e.target, true).second) reached.push_back(e.target);
       }
     }
@@ -296,9 +295,12 @@ class Compiler {
       }
     }
     if (taken == count) return;
-    const auto r = static_cast<size_t>(std::find_if(callers.begin(), callers.end(), [](int n) { return n > 0; }) - callers.begin());
+    const auto r =
+        static_cast<size_t>(std::find_if(callers.begin(), callers.end(), [](int n) { return n > 0; }) - callers.begin());
     const std::string name = r < rules_.size() ? rules_.name(r) : "";
-    throw InvalidGrammar(name.empty() ? "it is left-recursive" : fmt::format("the rule `{}` is left-recursive: it calls itself before it reads a character", name));
+    throw InvalidGrammar(name.empty()
+                             ? "it is left-recursive"
+                             : fmt::format("the rule `{}` is left-recursive: it calls itself before it reads a character", name));
   }
 
   void mark_only_ends() {

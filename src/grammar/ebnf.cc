@@ -13,7 +13,9 @@ namespace {
 constexpr int kMaxNesting = 64;
 constexpr std::string_view kRoot = "root";
 
-bool is_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-'; }
+bool is_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
 
 class EbnfParser {
  public:
@@ -76,10 +78,12 @@ class EbnfParser {
     skip_space();
     if (!in_.take("::=")) {
       const bool lark = in_.looking_at(":");
-      in_.fail(fmt::format("`::=` is expected behind the rule's name `{}`{}", lhs, lark ? " (grammars of Lark are not supported)" : ""));
+      in_.fail(fmt::format("`::=` is expected behind the rule's name `{}`{}", lhs,
+                           lark ? " (grammars of Lark are not supported)" : ""));
     }
     const int number = rule(lhs, begin);
-    if (rules_.body(static_cast<size_t>(number)) != nullptr) Scanner::fail_at(fmt::format("the rule `{}` is defined twice", lhs), begin);
+    if (rules_.body(static_cast<size_t>(number)) != nullptr)
+      Scanner::fail_at(fmt::format("the rule `{}` is defined twice", lhs), begin);
     rules_.define(number, alternatives(0));
     if (!in_.at_end() && !at_definition()) in_.fail(fmt::format("`{}` is not expected here", in_.peek()));
   }

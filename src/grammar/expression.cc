@@ -97,6 +97,45 @@ ExprPtr call(int rule) {
   return e;
 }
 
+Lengths lengths_of(const Expr& e) {
+  static constexpr int64_t kMany = int64_t{1} << 40;
+  const auto sum = [](int64_t a, int64_t b) { return a == kUnlimited || b == kUnlimited ? kUnlimited : std::min(kMany, a + b); };
+  const auto times = [](int64_t n, int64_t length) {
+    if (length == 0) return int64_t{0};
+    return n == kUnlimited || length == kUnlimited ? kUnlimited : n > kMany / length ? kMany : n * length;
+  };
+  switch (e.kind) {
+    case Expr::Kind::kBytes: {
+      const auto n = std::count_if(e.bytes.begin(), e.bytes.end(), [](char c) { return (c & 0xC0) != 0x80; });
+      return {n, n};
+    }
+    case Expr::Kind::kChar:
+      return {1, 1};
+    case Expr::Kind::kRepeat: {
+      const Lengths part = lengths_of(*e.parts.front());
+      return {times(e.min, part.min), times(e.max, part.max)};
+    }
+    case Expr::Kind::kChoice: {
+      Lengths all{e.parts.empty() ? 0 : kMany, 0};
+      for (const ExprPtr& part : e.parts) {
+        const Lengths one = lengths_of(*part);
+        all.min = std::min(all.min, one.min);
+        all.max = all.max == kUnlimited || one.max == kUnlimited ? kUnlimited : std::max(all.max, one.max);
+      }
+      return all;
+    }
+    default: {
+      Lengths all;
+      for (const ExprPtr& part : e.parts) {
+        const Lengths one = lengths_of(*part);
+        all.min = sum(all.min, one.min);
+        all.max = sum(all.max, one.max);
+      }
+      return all;
+    }
+  }
+}
+
 int Rules::declare(std::string name) {
   bodies_.emplace_back();
   names_.push_back(std::move(name));

@@ -51,8 +51,8 @@ using ExprPtr = std::shared_ptr<const Expr>;
 struct Expr {
   enum class Kind : uint8_t { kBytes, kChar, kSequence, kChoice, kRepeat, kRule };
   Kind kind = Kind::kSequence;
-  std::string bytes;           // kBytes
-  CharSet chars;               // kChar: one of these
+  std::string bytes;  // kBytes
+  CharSet chars;      // kChar: one of these
   Encoding encoding = Encoding::kPlain;
   std::vector<ExprPtr> parts;  // kSequence, kChoice; kRepeat has one
   int64_t min = 0;             // kRepeat
@@ -69,6 +69,13 @@ ExprPtr choice(std::vector<ExprPtr> parts);    // without parts: nothing at all 
 ExprPtr repeat(ExprPtr part, int64_t min, int64_t max = kUnlimited);
 ExprPtr optional(ExprPtr part);
 ExprPtr call(int rule);
+
+// How many characters the texts of an expression have, at least and at most (kUnlimited); of one without calls.
+struct Lengths {
+  int64_t min = 0;
+  int64_t max = 0;
+};
+Lengths lengths_of(const Expr& e);
 
 // Named expressions that may call each other. Rule 0 is the whole.
 class Rules {

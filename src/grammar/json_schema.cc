@@ -72,7 +72,8 @@ class SchemaCompiler {
     if (depth > kMaxNesting) throw InvalidGrammar(fmt::format("schemas are nested deeper than {} levels", kMaxNesting));
     if (++num_visits_ > kMaxVisits) throw InvalidGrammar(fmt::format("it is too large: more than {} schemas", kMaxVisits));
     if (schema.is_boolean()) return schema.get<bool>() ? any_value() : choice({});
-    if (!schema.is_object()) throw InvalidGrammar("a schema must be an object, true or false, not " + dump_json(schema).substr(0, 60));
+    if (!schema.is_object())
+      throw InvalidGrammar("a schema must be an object, true or false, not " + dump_json(schema).substr(0, 60));
     check_keywords(schema);
     if (const auto ref = schema.find("$ref"); ref != schema.end()) {
       if (!constrains_beside(schema, {"$ref", "$defs", "definitions"})) return call(rule_of(*ref));
@@ -118,7 +119,9 @@ class SchemaCompiler {
 
   const Json& resolve(const Json& ref) const {
     const std::string name = ref.is_string() ? ref.get<std::string>() : "";
-    if (!name.starts_with('#')) throw InvalidGrammar(fmt::format("`$ref` must begin with # and stay within the schema, not {}", dump_json(ref).substr(0, 80)));
+    if (!name.starts_with('#'))
+      throw InvalidGrammar(
+          fmt::format("`$ref` must begin with # and stay within the schema, not {}", dump_json(ref).substr(0, 80)));
     try {
       const Json::json_pointer pointer(percent_decoded(name.substr(1)));
       if (document_.contains(pointer)) return document_.at(pointer);
@@ -171,7 +174,8 @@ class SchemaCompiler {
 
   ExprPtr known_values(const Json& schema, const char* keyword, const Json& given) {
     for (const auto& [key, unused] : schema.items()) {
-      if (is_constraint(key) && key != "type" && key != keyword) throw InvalidGrammar(fmt::format("`{}` beside `{}` is not supported", key, keyword));
+      if (is_constraint(key) && key != "type" && key != keyword)
+        throw InvalidGrammar(fmt::format("`{}` beside `{}` is not supported", key, keyword));
     }
     const bool list = keyword == std::string_view("enum");
     if (list && (!given.is_array() || given.empty())) throw InvalidGrammar("`enum` must be a list of values");
@@ -223,9 +227,16 @@ class SchemaCompiler {
       const auto given = schema.find(name);
       if (given == schema.end()) continue;
       if (!given->is_string()) throw InvalidGrammar(fmt::format("`{}` must be a string", name));
-      if (has_length) throw InvalidGrammar(fmt::format("`{}` beside `{}` is not supported", schema.contains("minLength") ? "minLength" : "maxLength", name));
-      if (name == std::string_view("pattern") && schema.contains("format")) throw InvalidGrammar("`format` beside `pattern` is not supported");
-      return sequence({text("\""), inside(name, given->get<std::string>()), text("\"")});
+      if (name == std::string_view("pattern") && schema.contains("format"))
+        throw InvalidGrammar("`format` beside `pattern` is not supported");
+      const ExprPtr text_inside = inside(name, given->get<std::string>());
+      const Lengths has = lengths_of(*text_inside);
+      const bool long_enough = has.min >= min, short_enough = max == kUnlimited || (has.max != kUnlimited && has.max <= max);
+      if (!long_enough || !short_enough) {
+        throw InvalidGrammar(fmt::format("`{}` beside a `{}` that does not keep to it by itself is not supported",
+                                         long_enough ? "maxLength" : "minLength", name));
+      }
+      return sequence({text("\""), text_inside, text("\"")});
     }
     if (has_length) return json_string(min, max);
     if (any_string_ == nullptr) any_string_ = own_rule("string", json_string());
@@ -241,7 +252,9 @@ class SchemaCompiler {
       }
     }
     const auto regex = regex_of_format(given);
-    if (!regex) throw InvalidGrammar(fmt::format("`format` {} is not supported; {} are", dump_json(given).substr(0, 80), fmt::join(known_formats(), ", ")));
+    if (!regex)
+      throw InvalidGrammar(
+          fmt::format("`format` {} is not supported; {} are", dump_json(given).substr(0, 80), fmt::join(known_formats(), ", ")));
     return parse_regex(*regex, RegexMatch::kWhole, Encoding::kJsonString);
   }
 
@@ -249,7 +262,8 @@ class SchemaCompiler {
     const auto given = schema.find(name);
     if (given == schema.end()) return otherwise;
     const double number = given->is_number() ? given->get<double>() : -1;
-    if (number < 0 || number != static_cast<double>(static_cast<int64_t>(std::min(number, 1e15)))) throw InvalidGrammar(fmt::format("`{}` must be an integer of at least 0", name));
+    if (number < 0 || number != static_cast<double>(static_cast<int64_t>(std::min(number, 1e15))))
+      throw InvalidGrammar(fmt::format("`{}` must be an integer of at least 0", name));
     if (number > kMaxCount) throw InvalidGrammar(fmt::format("`{}` is supported up to {}", name, kMaxCount));
     return static_cast<int64_t>(number);
   }
@@ -379,7 +393,8 @@ class SchemaCompiler {
     };
     rules_.define(any_object_, list("{", pair, "}"));
     const ExprPtr array = own_rule("array", list("[", self, "]"));
-    rules_.define(any_value_, choice({any_string_, json_number({}), call(any_object_), array, text("true"), text("false"), text("null")}));
+    rules_.define(any_value_,
+                  choice({any_string_, json_number({}), call(any_object_), array, text("true"), text("false"), text("null")}));
     return self;
   }
 

@@ -13,8 +13,8 @@
 namespace tutti::grammar {
 
 struct JsonOptions {
-  bool any_whitespace = true;                    // false: ", " and ": ", and none elsewhere
-  std::optional<std::string> whitespace_pattern; // in place of both
+  bool any_whitespace = true;                     // false: ", " and ": ", and none elsewhere
+  std::optional<std::string> whitespace_pattern;  // in place of both
 };
 
 // Throws InvalidGrammar.

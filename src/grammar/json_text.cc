@@ -33,7 +33,8 @@ ExprPtr any_of_sorted(const std::vector<std::string>& texts, size_t begin, size_
     while (same < end && texts[same][at] == texts[begin][at]) ++same;
     const std::string& first = texts[begin];
     const std::string& last = texts[same - 1];
-    const auto common = static_cast<size_t>(std::mismatch(first.begin(), first.end(), last.begin(), last.end()).first - first.begin());
+    const auto common =
+        static_cast<size_t>(std::mismatch(first.begin(), first.end(), last.begin(), last.end()).first - first.begin());
     ExprPtr way = text(first.substr(at, common - at));
     if (same - begin > 1) way = sequence({std::move(way), any_of_sorted(texts, begin, same, common)});
     ways.push_back(std::move(way));
@@ -80,7 +81,8 @@ struct Decimal {
 
 Decimal to_decimal(double value) {
   constexpr double kLargest = 1e15;
-  if (std::abs(value) > kLargest) throw InvalidGrammar(fmt::format("a bound of {} is too large for numbers that are no integers", value));
+  if (std::abs(value) > kLargest)
+    throw InvalidGrammar(fmt::format("a bound of {} is too large for numbers that are no integers", value));
   std::string written = fmt::format("{:.12f}", std::abs(value));
   const size_t point = written.find('.');
   Decimal d{std::stoull(written.substr(0, point)), written.substr(point + 1)};
@@ -107,7 +109,8 @@ class Decimals {
     std::vector<ExprPtr> ways = {within(low_.whole, true, false)};
     if (high_) ways.push_back(within(high_->whole, false, true));
     if (!high_ || low_.whole + 1 < high_->whole) {
-      ways.push_back(sequence({naturals_between(low_.whole + 1, high_ ? high_->whole - 1 : kLargest), optional(sequence({text("."), digits(1, most_)}))}));
+      ways.push_back(sequence({naturals_between(low_.whole + 1, high_ ? high_->whole - 1 : kLargest),
+                               optional(sequence({text("."), digits(1, most_)}))}));
     }
     return choice(std::move(ways));
   }
@@ -135,7 +138,9 @@ class Decimals {
     const bool bound_left = (at_low && at < low_.fraction.size()) || (at_high && at < high_->fraction.size());
     if (left > 0 || bound_left) {
       char first = at_low ? digit_at(low_, at) : '0', last = at_high ? digit_at(*high_, at) : '9';
-      const auto way = [&](char from, char to, bool low, bool high) { ways.push_back(sequence({digit(from, to), fraction(at + 1, low, high)})); };
+      const auto way = [&](char from, char to, bool low, bool high) {
+        ways.push_back(sequence({digit(from, to), fraction(at + 1, low, high)}));
+      };
       if (first == last) {
         way(first, last, at_low, at_high);
       } else if (first < last) {
@@ -239,11 +244,13 @@ ExprPtr json_integer(const Bounds& bounds) {
   if (min && max && *min > *max) return choice({});
   std::vector<ExprPtr> ways;
   if (!max || *max >= 0) {
-    ways.push_back(naturals_between(min && *min > 0 ? static_cast<uint64_t>(*min) : 0, max ? std::optional(static_cast<uint64_t>(*max)) : std::nullopt));
+    ways.push_back(naturals_between(min && *min > 0 ? static_cast<uint64_t>(*min) : 0,
+                                    max ? std::optional(static_cast<uint64_t>(*max)) : std::nullopt));
   }
   if (!min || *min < 0) {
     const uint64_t least = max && *max < 0 ? static_cast<uint64_t>(-*max) : 1;
-    ways.push_back(sequence({text("-"), naturals_between(least, min ? std::optional(static_cast<uint64_t>(-*min)) : std::nullopt)}));
+    ways.push_back(
+        sequence({text("-"), naturals_between(least, min ? std::optional(static_cast<uint64_t>(-*min)) : std::nullopt)}));
   }
   return choice(std::move(ways));
 }
@@ -251,20 +258,26 @@ ExprPtr json_integer(const Bounds& bounds) {
 ExprPtr json_number(const Bounds& bounds) {
   if (bounds.none()) {
     const ExprPtr whole = choice({text("0"), sequence({digit('1', '9'), digits(0, 17)})});
-    const ExprPtr exponent = sequence({one_of(CharSet({{'E', 'E'}, {'e', 'e'}})), optional(one_of(CharSet({{'+', '+'}, {'-', '-'}}))), digits(1, 2)});
+    const ExprPtr exponent =
+        sequence({one_of(CharSet({{'E', 'E'}, {'e', 'e'}})), optional(one_of(CharSet({{'+', '+'}, {'-', '-'}}))), digits(1, 2)});
     return sequence({optional(text("-")), whole, optional(sequence({text("."), digits(1, 17)})), optional(exponent)});
   }
-  if (bounds.min && bounds.max && (*bounds.min > *bounds.max || (*bounds.min == *bounds.max && (bounds.excludes_min || bounds.excludes_max)))) {
+  if (bounds.min && bounds.max &&
+      (*bounds.min > *bounds.max || (*bounds.min == *bounds.max && (bounds.excludes_min || bounds.excludes_max)))) {
     return choice({});
   }
   std::vector<ExprPtr> ways;
-  const auto decimal = [](const std::optional<double>& value) { return value ? std::optional(to_decimal(*value)) : std::nullopt; };
+  const auto decimal = [](const std::optional<double>& value) {
+    return value ? std::optional(to_decimal(*value)) : std::nullopt;
+  };
   // Not negative.
   if (!bounds.max || !is_negative(*bounds.max)) {
     const bool own_low = bounds.min && !is_negative(*bounds.min);
     const bool only_zero = bounds.max && *bounds.max == 0;
     if (!only_zero) {
-      ways.push_back(Decimals(own_low ? to_decimal(*bounds.min) : Decimal{}, own_low && bounds.excludes_min, decimal(bounds.max), bounds.excludes_max).between());
+      ways.push_back(Decimals(own_low ? to_decimal(*bounds.min) : Decimal{}, own_low && bounds.excludes_min, decimal(bounds.max),
+                              bounds.excludes_max)
+                         .between());
     } else if (!bounds.excludes_max) {
       ways.push_back(text("0"));
     }
@@ -273,7 +286,9 @@ ExprPtr json_number(const Bounds& bounds) {
   if (!bounds.min || is_negative(*bounds.min)) {
     const bool own_low = bounds.max && is_negative(*bounds.max);
     const bool excludes = own_low ? bounds.excludes_max : true;  // -0 is not written
-    ways.push_back(sequence({text("-"), Decimals(own_low ? to_decimal(*bounds.max) : Decimal{}, excludes, decimal(bounds.min), bounds.excludes_min).between()}));
+    ways.push_back(sequence(
+        {text("-"),
+         Decimals(own_low ? to_decimal(*bounds.max) : Decimal{}, excludes, decimal(bounds.min), bounds.excludes_min).between()}));
   }
   return choice(std::move(ways));
 }
@@ -281,18 +296,27 @@ ExprPtr json_number(const Bounds& bounds) {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kFormats = {{
-    {"date", "([1-9]\\d{3}-(0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|[1-9]\\d{3}-(0[469]|11)-(0[1-9]|[12]\\d|30)|[1-9]\\d{3}-02-(0[1-9]|1\\d|2[0-8]))"},
+    {"date",
+     "([1-9]\\d{3}-(0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|[1-9]\\d{3}-(0[469]|11)-(0[1-9]|[12]\\d|30)|[1-9]\\d{3}-02-(0[1-9]|"
+     "1\\d|2[0-8]))"},
     {"time", "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"},
-    {"date-time", "([1-9]\\d{3}-(0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|[1-9]\\d{3}-(0[469]|11)-(0[1-9]|[12]\\d|30)|[1-9]\\d{3}-02-(0[1-9]|1\\d|2[0-8]))"
-                  "T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"},
-    {"duration", "P(\\d{1,4}W|\\d{1,4}Y(\\d{1,4}M(\\d{1,4}D)?)?|\\d{1,4}M(\\d{1,4}D)?|\\d{1,4}D|"
-                 "(\\d{1,4}D)?T(\\d{1,4}H(\\d{1,4}M(\\d{1,4}S)?)?|\\d{1,4}M(\\d{1,4}S)?|\\d{1,4}S))"},
-    {"email", "[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,32}){0,3}@[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?){1,3}"},
+    {"date-time",
+     "([1-9]\\d{3}-(0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|[1-9]\\d{3}-(0[469]|11)-(0[1-9]|[12]\\d|30)|[1-9]\\d{3}-02-(0[1-9]|"
+     "1\\d|2[0-8]))"
+     "T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"},
+    {"duration",
+     "P(\\d{1,4}W|\\d{1,4}Y(\\d{1,4}M(\\d{1,4}D)?)?|\\d{1,4}M(\\d{1,4}D)?|\\d{1,4}D|"
+     "(\\d{1,4}D)?T(\\d{1,4}H(\\d{1,4}M(\\d{1,4}S)?)?|\\d{1,4}M(\\d{1,4}S)?|\\d{1,4}S))"},
+    {"email",
+     "[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,32}){0,3}@[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\\.[A-Za-z0-9]([A-Za-z0-9-]{"
+     "0,61}[A-Za-z0-9])?){1,3}"},
     {"hostname", "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?){0,3}"},
     {"ipv4", "((25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)\\.){3}(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"},
     {"ipv6", "([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|::[0-9a-fA-F]{1,4}|::"},
-    {"uri", "[A-Za-z][A-Za-z0-9+.-]{0,15}://[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?){0,3}(:\\d{1,4})?"
-            "(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*(\\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"},
+    {"uri",  // at most 1369 characters: less than the 2083 that schemas of URLs often allow
+     "[A-Za-z][A-Za-z0-9+.-]{0,15}://[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?){0,3}"
+     "(:\\d{1,4})?(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}){0,30}){0,8}"
+     "(\\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2}){0,60})?(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2}){0,60})?"},
     {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
 }};
 

@@ -84,7 +84,9 @@ class RegexParser {
       in_.skip();
       return one_of(line_ends().complement(), encoding_);
     }
-    if (c == '^' || c == '$') in_.fail(fmt::format("`{}` is supported only at the {} of the pattern or of an alternative", c, c == '^' ? "begin" : "end"));
+    if (c == '^' || c == '$')
+      in_.fail(
+          fmt::format("`{}` is supported only at the {} of the pattern or of an alternative", c, c == '^' ? "begin" : "end"));
     if (c == '*' || c == '+' || c == '?') in_.fail(fmt::format("there is nothing before `{}` to repeat", c));
     if (c == '\\') return one_of(escape(/*in_class=*/false), encoding_);
     const uint32_t literal = in_.character();
@@ -141,7 +143,8 @@ class RegexParser {
       default: break;
     }
     if (c >= '1' && c <= '9') in_.fail("back-references are not supported");
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) in_.fail(fmt::format("the escape \\{} is not supported", static_cast<char>(c)));
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+      in_.fail(fmt::format("the escape \\{} is not supported", static_cast<char>(c)));
     return one(c);
   }
 
@@ -165,7 +168,8 @@ class RegexParser {
       if (single && in_.peek() == '-' && in_.peek(1) != ']' && in_.peek(1) != '\0') {
         in_.skip();
         const CharSet high = class_item();
-        if (high.ranges().size() != 1 || high.ranges()[0].first != high.ranges()[0].last) in_.fail("a range of a class ends with a class");
+        if (high.ranges().size() != 1 || high.ranges()[0].first != high.ranges()[0].last)
+          in_.fail("a range of a class ends with a class");
         if (high.ranges()[0].first < low.ranges()[0].first) in_.fail("a range of a class counts down");
         ranges.push_back({low.ranges()[0].first, high.ranges()[0].first});
       } else {
@@ -192,6 +196,8 @@ class RegexParser {
 
 }  // namespace
 
-ExprPtr parse_regex(std::string_view pattern, RegexMatch match, Encoding encoding) { return RegexParser(pattern, match, encoding).parse(); }
+ExprPtr parse_regex(std::string_view pattern, RegexMatch match, Encoding encoding) {
+  return RegexParser(pattern, match, encoding).parse();
+}
 
 }  // namespace tutti::grammar

@@ -1,7 +1,7 @@
 // Regular expressions as expressions of a grammar: the common part of the dialects of JavaScript, Python and Rust. Characters,
-// `.`, classes, \d \w \s and their opposites, groups of any kind that only group, `|`, and `* + ? {n} {n,} {n,m}`, lazy or not (the
-// language is the same). `^` and `$` may stand at the two ends of an alternative. Not there, and named in the error: look-around,
-// back-references, word boundaries, flags, \p.
+// `.`, classes, \d \w \s and their opposites, groups of any kind that only group, `|`, and `* + ? {n} {n,} {n,m}`, lazy or not
+// (the language is the same). `^` and `$` may stand at the two ends of an alternative. Not there, and named in the error:
+// look-around, back-references, word boundaries, flags, \p.
 #pragma once
 
 #include <string_view>

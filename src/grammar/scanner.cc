@@ -11,7 +11,9 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-void Scanner::fail_at(const std::string& what, size_t position) { throw InvalidGrammar(fmt::format("{} (at character {})", what, position + 1)); }
+void Scanner::fail_at(const std::string& what, size_t position) {
+  throw InvalidGrammar(fmt::format("{} (at character {})", what, position + 1));
+}
 
 uint32_t Scanner::character() {
   if (at_end()) fail("it ends too early");
@@ -19,7 +21,8 @@ uint32_t Scanner::character() {
   if (lead < 0x80) return lead;
   const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
   uint32_t code = lead & (0x3Fu >> more);
-  for (int i = 0; i < more && !at_end() && (text_[at_] & 0xC0) == 0x80; ++i) code = code << 6 | (static_cast<uint8_t>(text_[at_++]) & 0x3F);
+  for (int i = 0; i < more && !at_end() && (text_[at_] & 0xC0) == 0x80; ++i)
+    code = code << 6 | (static_cast<uint8_t>(text_[at_++]) & 0x3F);
   return code;
 }
 

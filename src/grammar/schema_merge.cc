@@ -13,14 +13,26 @@ namespace {
 constexpr std::array<std::string_view, 7> kTypes = {"null", "boolean", "integer", "number", "string", "array", "object"};
 // Those that say something about one type of value only.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kOfType = {{
-    {"properties", "object"}, {"required", "object"}, {"additionalProperties", "object"},
-    {"items", "array"}, {"prefixItems", "array"}, {"minItems", "array"}, {"maxItems", "array"},
-    {"minLength", "string"}, {"maxLength", "string"}, {"pattern", "string"}, {"format", "string"},
-    {"minimum", "number"}, {"maximum", "number"}, {"exclusiveMinimum", "number"},
+    {"properties", "object"},
+    {"required", "object"},
+    {"additionalProperties", "object"},
+    {"items", "array"},
+    {"prefixItems", "array"},
+    {"minItems", "array"},
+    {"maxItems", "array"},
+    {"minLength", "string"},
+    {"maxLength", "string"},
+    {"pattern", "string"},
+    {"format", "string"},
+    {"minimum", "number"},
+    {"maximum", "number"},
+    {"exclusiveMinimum", "number"},
 }};
-constexpr std::array<std::string_view, 8> kOthers = {"exclusiveMaximum", "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
-constexpr std::array<std::string_view, 13> kAnnotations = {"title", "description", "default", "examples", "example", "$schema", "$id",
-                                                           "$comment", "deprecated", "readOnly", "writeOnly", "$defs", "definitions"};
+constexpr std::array<std::string_view, 8> kOthers = {
+    "exclusiveMaximum", "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
+constexpr std::array<std::string_view, 13> kAnnotations = {"title",     "description", "default",    "examples",   "example",
+                                                           "$schema",   "$id",         "$comment",   "deprecated", "readOnly",
+                                                           "writeOnly", "$defs",       "definitions"};
 
 bool is_annotation(std::string_view key, const Json& value) {
   if (std::find(kAnnotations.begin(), kAnnotations.end(), key) != kAnnotations.end()) return true;
@@ -68,7 +80,8 @@ bool is_constraint(std::string_view keyword) {
 
 void check_keywords(const Json& schema) {
   for (const auto& [key, value] : schema.items()) {
-    if (!is_constraint(key) && !is_annotation(key, value)) throw InvalidGrammar(fmt::format("the keyword `{}` is not supported", key.substr(0, 80)));
+    if (!is_constraint(key) && !is_annotation(key, value))
+      throw InvalidGrammar(fmt::format("the keyword `{}` is not supported", key.substr(0, 80)));
   }
 }
 
@@ -99,7 +112,8 @@ std::vector<std::string> types_of(const Json& schema) {
   const auto take = [&](const Json& type) {
     const std::string name = type.is_string() ? type.get<std::string>() : "";
     if (std::find(kTypes.begin(), kTypes.end(), name) == kTypes.end()) {
-      throw InvalidGrammar(fmt::format("`type` must be one of {}, or a list of these, not {}", fmt::join(kTypes, ", "), dump_json(type).substr(0, 60)));
+      throw InvalidGrammar(fmt::format("`type` must be one of {}, or a list of these, not {}", fmt::join(kTypes, ", "),
+                                       dump_json(type).substr(0, 60)));
     }
     if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
   };

@@ -16,9 +16,11 @@ namespace tutti::grammar {
 inline std::vector<std::string> test_tokens() {
   std::vector<std::string> tokens;
   for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
-  for (const char* t : {"{\"", "\":", "\": \"", "\",\"", "\", \"", "\"}", "\"},{\"", "}}", "]}", "[{", "[[", "],[", "true", "false", "null", "tru", "e,",
-                        "12", "345", "0.", "1}", "-1", "e1", "name", "age", "na", "me\":", "ab", "abc", "bc", "aaaa", "ba", " a", "\n  ", ",\n", "  ",
-                        "\xC3\xA9", "\xE2\x82", "\xAC\"", "\xF0\x9F\x98", "\\u00", "\\\"", "\\", "\\n\"", "ab", ""}) {
+  for (const char* t :
+       {"{\"",      "\":",      "\": \"", "\",\"",        "\", \"", "\"}",  "\"},{\"", "}}",    "]}", "[{",   "[[",  "],[",
+        "true",     "false",    "null",   "tru",          "e,",     "12",   "345",     "0.",    "1}", "-1",   "e1",  "name",
+        "age",      "na",       "me\":",  "ab",           "abc",    "bc",   "aaaa",    "ba",    " a", "\n  ", ",\n", "  ",
+        "\xC3\xA9", "\xE2\x82", "\xAC\"", "\xF0\x9F\x98", "\\u00",  "\\\"", "\\",      "\\n\"", "ab", ""}) {
     tokens.emplace_back(t);
   }
   return tokens;
@@ -31,8 +33,8 @@ inline std::shared_ptr<const Vocabulary> test_vocabulary() {
 
 // Tokens are drawn evenly until the text ends; past `soft_limit` tokens, those that close something come first. Nothing when
 // the text has not ended after `hard_limit` tokens.
-inline std::optional<std::string> draw_text(Automaton& automaton, const Vocabulary& vocabulary, std::mt19937_64& random, size_t soft_limit = 60,
-                                            size_t hard_limit = 5000) {
+inline std::optional<std::string> draw_text(Automaton& automaton, const Vocabulary& vocabulary, std::mt19937_64& random,
+                                            size_t soft_limit = 60, size_t hard_limit = 5000) {
   const auto end = static_cast<int32_t>(vocabulary.size() - 1);
   Progress progress;
   std::vector<int32_t> tokens;

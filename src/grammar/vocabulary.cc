@@ -25,13 +25,15 @@ Vocabulary::Vocabulary(const std::vector<std::string>& tokens) : same_bytes_(tok
   std::vector<int32_t> path = {0};  // the nodes from the root to the last token
   nodes_.push_back({});
   const auto close = [&](size_t depth) {
-    for (; path.size() > depth + 1; path.pop_back()) nodes_[static_cast<size_t>(path.back())].end = static_cast<int32_t>(nodes_.size());
+    for (; path.size() > depth + 1; path.pop_back())
+      nodes_[static_cast<size_t>(path.back())].end = static_cast<int32_t>(nodes_.size());
   };
   std::string_view before;
   for (const int32_t token : order) {
     const std::string_view text = bytes(token);
     if (text.empty()) continue;
-    const auto common = static_cast<size_t>(std::mismatch(before.begin(), before.end(), text.begin(), text.end()).first - before.begin());
+    const auto common =
+        static_cast<size_t>(std::mismatch(before.begin(), before.end(), text.begin(), text.end()).first - before.begin());
     close(common);
     for (size_t i = common; i < text.size(); ++i) {
       path.push_back(static_cast<int32_t>(nodes_.size()));
