@@ -295,7 +295,7 @@ void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DT
                   static_cast<unsigned>(args.num_seqs));
   by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
     const auto go = [&]<int kRing>() {
-      launch_clusters(ctx, static_cast<unsigned>(args.cluster), decode_kernel<T, KV, kDim, kRing>, grid, dim3(kAllThreads<kRing>),
+      launch_placed(ctx, {.cluster = static_cast<unsigned>(args.cluster)}, decode_kernel<T, KV, kDim, kRing>, grid, dim3(kAllThreads<kRing>),
                       sizeof(DecodeShared<T, kDim, kRing>), args);
     };
     if constexpr (sizeof(KV) == 2 && kDim % 64 == 0) {

@@ -72,34 +72,46 @@ inline void check(cudaError_t status, const char* what) {
   throw DeviceError(std::string(what) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
 
+// How a kernel is placed.
+struct Placement {
+  unsigned cluster = 1;     // so many blocks along x see each other's shared memory; 1 before compute capability 9.0
+  int shared_percent = -1;  // shared memory's part of what it shares with the L1; -1: as the driver likes
+};
+
 // Launches on the context's stream. From compute capability 9.0 on the kernel may start while the one before it ends
-// (programmatic dependent launch), so every kernel calls wait_for_previous() before it touches what others write. So many
-// blocks along x, `cluster` of them, see each other's shared memory; 1 before 9.0.
+// (programmatic dependent launch), so every kernel calls wait_for_previous() before it touches what others write.
 template <typename... Params, typename... Args>
-void launch_clusters(const Context& ctx, unsigned cluster, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
+void launch_placed(const Context& ctx, Placement placement, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
   if (shared_bytes > 48 * 1024) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
           "cudaFuncSetAttribute");
   }
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {cluster, 1, 1};
+  unsigned count = 1;
+  if (placement.shared_percent >= 0) {
+    attributes[count].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[count++].val.sharedMemCarveout = static_cast<unsigned>(placement.shared_percent);
+  }
+  if (placement.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {placement.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = ctx.cuda->stream();
   config.attrs = attributes;
-  config.numAttrs = ctx.cuda->capability() < 90 ? 0 : cluster > 1 ? 2 : 1;
+  config.numAttrs = ctx.cuda->capability() < 90 ? 0 : count;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
 }
 
 template <typename... Params, typename... Args>
 void launch(const Context& ctx, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
-  launch_clusters(ctx, 1, kernel, grid, block, shared_bytes, args...);
+  launch_placed(ctx, Placement{}, kernel, grid, block, shared_bytes, args...);
 }
 
 // Scratch of one op: given back to the arena at its end. Kernels run in stream order, so the next op may have it.
