@@ -112,8 +112,10 @@ void multiply(const Context& ctx, const LinearCall& call, const Tensor& bias, co
     return;
   }
   std::vector<ProductKernel> candidates;
-  if (linear_small_can(ctx, plain)) candidates.push_back(ProductKernel::kSmall);
-  if (linear_tile_can(ctx, plain)) candidates.push_back(ProductKernel::kTile);
+  const bool tile = linear_tile_can(ctx, plain);
+  // Alone it is often the fastest of a few tokens' kernels, but not between others.
+  if (linear_small_can(ctx, plain) && (!tile || call.num_tokens <= kFewTokens)) candidates.push_back(ProductKernel::kSmall);
+  if (tile) candidates.push_back(ProductKernel::kTile);
   if (!call.block_scaled) candidates.push_back(ProductKernel::kLibrary);
   LinearCall trial = call;
   if (call.add) trial.out = ctx.cuda->product_choice().flush().data();  // 64 tokens at most: it is large enough
@@ -190,7 +192,6 @@ void staged(const Context& ctx, LinearCall call, const ops::Input& in, const Ten
 bool small_product(const Context& ctx, const LinearCall& call, const Tensor& out, const std::function<void(const LinearCall&, const Tensor&)>& others) {
   // It wins up to so many tokens. With more, every block's work on all of them costs more than the kernels that it spares;
   // but FP8 weights spare the rounding of tokens, too.
-  constexpr int64_t kFewTokens = 2;
   if (ctx.cuda->batch_invariant() || !linear_small_can(ctx, call)) return false;
   ProductKernel kernel = ProductKernel::kSmall;
   if (call.num_tokens > kFewTokens) {
@@ -209,7 +210,8 @@ bool small_product(const Context& ctx, const LinearCall& call, const Tensor& out
     });
   }
   if (kernel != ProductKernel::kSmall) return false;
-  linear_small(ctx, call);
+  if (linear_few_can(ctx, call)) linear_few(ctx, call);
+  else linear_small(ctx, call);
   return true;
 }
 

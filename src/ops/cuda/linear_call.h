@@ -66,6 +66,11 @@ constexpr int64_t kSmallTokens = 8;
 bool linear_small_can(const Context& ctx, const LinearCall& call);
 void linear_small(const Context& ctx, const LinearCall& call);
 
+// linear_few.cu: the same for at most kFewTokens tokens and enough rows to occupy the GPU; faster there.
+constexpr int64_t kFewTokens = 2;
+bool linear_few_can(const Context& ctx, const LinearCall& call);
+void linear_few(const Context& ctx, const LinearCall& call);
+
 // linear_tile.cu: at most kMaxTileTokens tokens, Hopper (its matrix instructions exist nowhere else). No norm; rope where a
 // tile has whole heads; FP8 weights want FP8 tokens. With CudaOptions::batch_invariant the bits of a token's result do not
 // depend on the other tokens or their number.

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "ops/cuda/dispatch.h"
+#include "ops/cuda/small_product.cuh"
 #include "ops/cuda/small_tokens.cuh"
 #include "ops/cuda/small_write.cuh"
 
@@ -34,11 +35,6 @@ constexpr int kMinStages = 4;
 constexpr size_t kReserved = 1024;             // shared memory that each block costs beside its own
 constexpr size_t kForNext = size_t{40} << 10;  // and what decode attention wants, the kernel that is slow to start
 constexpr double kJoinCost = 5.0;              // of adding slices: in pieces of a tile, measured on an H200
-
-// Bytes of a staged token for each byte of a weight row; and the padding that keeps the tokens in different banks.
-template <typename T>
-constexpr int kWiden = sizeof(T) == 1 ? 2 : 1;
-__host__ __device__ constexpr int pad_of(int widen, int tokens) { return tokens == 1 ? 0 : widen == 2 ? 16 : 64; }
 
 struct SmallParams {
   SmallTokens tokens;
@@ -63,8 +59,6 @@ struct alignas(1024) SharedHead {  // the ring behind it starts where a swizzle 
 };
 
 int x_row_stride(int pieces, int widen, int64_t tokens) { return pieces * kPieceBytes * widen + pad_of(widen, static_cast<int>(tokens)); }
-
-__device__ __forceinline__ uint4 load_shared(const uint8_t* p) { return *reinterpret_cast<const uint4*>(p); }
 
 // Where in a box the row of a lane group lies, and eight further down its second one. Neighbouring groups take rows 4
 // apart: their 16 bytes then lie in different banks.
@@ -112,29 +106,6 @@ __device__ void produce(const SmallParams& p, const CUtensorMap* map, SharedHead
         tensor_copy(to + box * (kRows * kBoxBytes), map, column + box * kBoxBytes, place.in_half, place.half, &head->full[at.stage], policy);
       }
     }
-  }
-}
-
-// Two E4M3 as two halves, exactly.
-__device__ __forceinline__ uint32_t widen2(uint32_t two) {
-  const __half2_raw wide = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two & 0xffffu), __NV_E4M3);
-  return static_cast<uint32_t>(wide.x) | static_cast<uint32_t>(wide.y) << 16;
-}
-
-// 16 bytes of each of two weight rows against as many elements of a token.
-template <typename T>
-__device__ __forceinline__ void multiply_unit(float (&acc)[4], const uint4& upper, const uint4& lower, const uint4 (&x)[kWiden<T>]) {
-  if constexpr (sizeof(T) == 2) {
-    mma<T>(acc, upper.x, lower.x, upper.y, lower.y, x[0].x, x[0].y);
-    mma<T>(acc, upper.z, lower.z, upper.w, lower.w, x[0].z, x[0].w);
-  } else {
-    const auto four = [&](uint32_t u, uint32_t l, uint32_t x0, uint32_t x1) {
-      mma<half>(acc, widen2(u), widen2(l), widen2(u >> 16), widen2(l >> 16), x0, x1);
-    };
-    four(upper.x, lower.x, x[0].x, x[0].y);
-    four(upper.y, lower.y, x[0].z, x[0].w);
-    four(upper.z, lower.z, x[1].x, x[1].y);
-    four(upper.w, lower.w, x[1].z, x[1].w);
   }
 }
 
