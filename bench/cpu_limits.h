@@ -11,9 +11,9 @@ struct CpuLimits {
   double int8_gop_s = 0;     // 8-bit dot products: VNNI, else AVX2 with sums of 16 bits; 0 without both
 };
 
-// Best of a few short runs on all threads of the pool.
+// Best of a few short runs on all threads of the pool, of one and of four streams a thread.
 double measure_read(ThreadPool& pool);
-// Reads of a GiB, all of their time counted: on a machine that others use, what a stream of weights can hope for.
+// Reads of a GiB in four streams a thread, all of their time counted: on a machine that others use, what a stream of weights can hope for.
 double measure_sustained_read(ThreadPool& pool);
 CpuLimits measure_limits(ThreadPool& pool);
 

@@ -319,6 +319,28 @@ TEST_P(OpsTest, PiecesSlicesAndGateUp) {
   }
 }
 
+// Few rows may take two panels in turn, within a piece and over both of a gate and up: each row has the bits that it has
+// among many, which take panels one by one.
+TEST_P(OpsTest, FewRowsHaveTheBitsOfMany) {
+  for (const DType dtype : kWeightTypes) {
+    const int64_t k = whole_blocks(dtype, 544), all = 17;
+    const Weight a = make_weight(random_, dtype, 101, k), b = make_weight(random_, dtype, 101, k);
+    const Tensor pieces[] = {a.tensor, b.tensor};
+    const PackedWeight w = ops::pack_weight(ctx_, pieces);
+    const Tensor x = normals({all, k}), bias = normals({202});
+    const Tensor many = poisoned({all, 202}), fused_many = poisoned({all, 101});
+    ops::linear(ctx_, x, w, bias, many);
+    ops::gate_up_silu(ctx_, x, w, fused_many);
+    for (const int64_t rows : {1, 2, 3, 4, 5}) {
+      const Tensor few = poisoned({rows, 202}), fused = poisoned({rows, 101});
+      ops::linear(ctx_, x.slice(0, 6, rows), w, bias, few);
+      ops::gate_up_silu(ctx_, x.slice(0, 6, rows), w, fused);
+      EXPECT_EQ(std::memcmp(few.data(), many.row<float>(6), few.bytes()), 0) << dtype_name(dtype) << " " << rows;
+      EXPECT_EQ(std::memcmp(fused.data(), fused_many.row<float>(6), fused.bytes()), 0) << dtype_name(dtype) << " " << rows;
+    }
+  }
+}
+
 // Activations that crossed between ranks as codes give the bits of those that did not, also for rows of zeros, of tiny
 // values and with several largest elements.
 TEST_P(OpsTest, ActivationCodesKeepTheProduct) {

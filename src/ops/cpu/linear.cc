@@ -20,6 +20,9 @@ int64_t group_of(int64_t num_rows) {
   return groups <= 1 ? kRowGroup : round_up((num_rows + groups - 1) / groups, kRowUnit);
 }
 
+// Up to so many rows wait for weights to come from memory, rather than for products.
+constexpr int64_t kPairRows = 4;
+
 // The three forms of activation tiles (layout.h).
 enum Form { kFloat, kPair, kQuant, kForms };
 
@@ -51,14 +54,39 @@ class Activations {
 
   // c [rows, 32] = the products of rows [row, row + rows) of the group with one panel of a segment.
   void multiply(const PackedWeight::Segment& segment, int64_t panel, int64_t row, int64_t rows, float* c, int64_t ldc) const {
-    const int64_t panel_bytes = static_cast<int64_t>(segment.storage.bytes()) / num_panels(segment.rows);
-    const uint8_t* weights = segment.storage.data_as<uint8_t>() + panel * panel_bytes;
+    const uint8_t* weights = panel_data(segment, panel);
     const Form form = form_of(level_, segment.dtype);
     panel_of(level_, segment.dtype)(weights, k_, tiles_[form] + row * row_bytes(form), rows, c, ldc);
     if (outliers_ && Outliers::matter_to(segment.dtype)) outliers_->add(level_, weights, row, rows, c, ldc);
   }
 
+  struct Part {
+    const PackedWeight::Segment& segment;
+    int64_t panel;
+    float* c;
+  };
+  // The same of two panels of segments of one type, where pairs(): for few rows.
+  void multiply(const Part& a, const Part& b, int64_t row, int64_t rows, int64_t ldc) const {
+    const DType type = a.segment.dtype;
+    const uint8_t *weights = panel_data(a.segment, a.panel), *weights_2 = panel_data(b.segment, b.panel);
+    const Form form = form_of(level_, type);
+    pair_of(level_, type)(weights, weights_2, k_, tiles_[form] + row * row_bytes(form), rows, a.c, b.c, ldc);
+    if (!outliers_ || !Outliers::matter_to(type)) return;
+    outliers_->add(level_, weights, row, rows, a.c, ldc);
+    outliers_->add(level_, weights_2, row, rows, b.c, ldc);
+  }
+  bool pairs(const PackedWeight::Segment& a, const PackedWeight::Segment& b, int64_t rows) const {
+    return rows <= kPairRows && a.dtype == b.dtype && pair_of(level_, a.dtype) != nullptr;
+  }
+
  private:
+  static const uint8_t* panel_data(const PackedWeight::Segment& segment, int64_t panel) {
+    const int64_t panel_bytes = static_cast<int64_t>(segment.storage.bytes()) / num_panels(segment.rows);
+    return segment.storage.data_as<uint8_t>() + panel * panel_bytes;
+  }
+  static LevelKernels::PairKernel pair_of(const LevelKernels& level, DType dtype) {
+    return level.panel_pair[static_cast<size_t>(dtype)];
+  }
   int64_t row_bytes(Form form) const {
     return form == kFloat ? float_row_bytes(k_) : form == kPair ? pair_row_bytes(k_) : quant_row_bytes(k_);
   }
@@ -88,7 +116,7 @@ class Activations {
   std::optional<Outliers> outliers_;
 };
 
-// body(panel, row_begin, row_count) for all panels and all rows of a group.
+// body(item, row_begin, row_count) for all panels, or pairs of panels, and all rows of a group.
 template <class Body>
 void for_panels(const Context& ctx, int64_t panels, int64_t rows, int64_t k, Body&& body) {
   const int threads = threads_for(ctx, panels * kPanelRows * rows * k / 8);
@@ -141,7 +169,12 @@ void linear(const Context& ctx, const ops::Input& in, const PackedWeight& w, con
   for (int64_t first = 0; first < x.size(0); first += group) {
     const int64_t rows = std::min(group, x.size(0) - first);
     activations.prepare(x, first, rows);
-    for_panels(ctx, panels, rows, w.in_features, [&](int64_t panel, int64_t row, int64_t count) {
+    const auto add_bias = [&](float* target, int64_t column, int64_t columns, int64_t count) {
+      if (!bias.defined()) return;
+      for (int64_t r = 0; r < count; ++r) level.add(target + r * out.stride(0), bias.data_as<float>() + column, columns);
+    };
+    // The first of `most` panels from `panel` on, or as many as go together. Returns how many.
+    const auto some_panels = [&](int64_t panel, int64_t most, int64_t row, int64_t count) -> int64_t {
       int64_t column = 0;
       size_t s = 0;
       for (; panel >= num_panels(w.segments[s].rows); ++s) {
@@ -149,13 +182,24 @@ void linear(const Context& ctx, const ops::Input& in, const PackedWeight& w, con
         column += w.segments[s].rows;
       }
       column += panel * kPanelRows;
-      const int64_t columns = panel_columns(w.segments[s], panel);
       float* target = out.row<float>(first + row) + column;
+      const PackedWeight::Segment& segment = w.segments[s];
+      if (most > 1 && activations.pairs(segment, segment, rows) && (panel + 2) * kPanelRows <= segment.rows) {
+        activations.multiply({segment, panel, target}, {segment, panel + 1, target + kPanelRows}, row, count, out.stride(0));
+        add_bias(target, column, 2 * kPanelRows, count);
+        return 2;
+      }
+      const int64_t columns = panel_columns(segment, panel);
       PanelOutput c(target, out.stride(0), columns, count);
-      activations.multiply(w.segments[s], panel, row, count, c.data(), c.stride());
+      activations.multiply(segment, panel, row, count, c.data(), c.stride());
       c.finish();
-      if (!bias.defined()) return;
-      for (int64_t r = 0; r < count; ++r) level.add(target + r * out.stride(0), bias.data_as<float>() + column, columns);
+      add_bias(target, column, columns, count);
+      return 1;
+    };
+    const int64_t together = rows <= kPairRows ? 2 : 1;
+    for_panels(ctx, (panels + together - 1) / together, rows, together * w.in_features, [&](int64_t item, int64_t row, int64_t count) {
+      const int64_t end = std::min(panels, (item + 1) * together);
+      for (int64_t panel = item * together; panel < end;) panel += some_panels(panel, end - panel, row, count);
     });
   }
 }
@@ -172,8 +216,12 @@ void gate_up_silu(const Context& ctx, const ops::Input& in, const PackedWeight& 
     for_panels(ctx, num_panels(gate.rows), rows, 2 * w.in_features, [&](int64_t panel, int64_t row, int64_t count) {
       alignas(64) float g[kRowGroup * kPanelRows];
       alignas(64) float u[kRowGroup * kPanelRows];
-      activations.multiply(gate, panel, row, count, g, kPanelRows);
-      activations.multiply(up, panel, row, count, u, kPanelRows);
+      if (activations.pairs(gate, up, rows)) {
+        activations.multiply({gate, panel, g}, {up, panel, u}, row, count, kPanelRows);
+      } else {
+        activations.multiply(gate, panel, row, count, g, kPanelRows);
+        activations.multiply(up, panel, row, count, u, kPanelRows);
+      }
       const int64_t columns = panel_columns(gate, panel);
       for (int64_t r = 0; r < count; ++r) {
         level.silu_mul(g + r * kPanelRows, u + r * kPanelRows, columns, out.row<float>(first + row + r) + panel * kPanelRows);

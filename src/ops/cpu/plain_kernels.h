@@ -67,7 +67,10 @@ void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
     const int64_t count = padded_k - k0 < kPlainChunk ? padded_k - k0 : kPlainChunk;
     const uint8_t* chunk = panel + k0 * kPanelRows * W::kElementBytes;
     // One tile reads the chunk as it comes; where several do, the next chunk comes while the first tile is made.
-    const uint8_t* ahead = chunk + (rows <= V::kFloatTileRows ? V::kPrefetchBytes : count * kPanelRows * W::kElementBytes);
+    const bool stream = rows <= V::kFloatTileRows;
+    const uint8_t* ahead = stream && V::kPrefetchBytes == 0
+                               ? nullptr
+                               : chunk + (stream ? V::kPrefetchBytes : count * kPanelRows * W::kElementBytes);
     for (int64_t r0 = 0; r0 < rows;) {
       const int tile_rows = next_tile_rows<V>(rows - r0, V::kFloatTileRows);
       const float* a = reinterpret_cast<const float*>(tiles) + r0 * padded_k + k0 * tile_rows;
@@ -81,6 +84,51 @@ void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
       r0 += tile_rows;
     }
   }
+}
+
+// c[r][0 .. 32) = the products of a tile with a panel, c_2 those with another; all of k at once.
+template <class V, class W, int kRows>
+inline void plain_pair_tile(const float* a, const uint8_t* panel, const uint8_t* panel_2, int64_t k, float* c, float* c_2, int64_t ldc) {
+  using F = typename V::F;
+  constexpr int kPairBytes = 2 * kPanelRows * W::kElementBytes, kVectors = kPanelRows / V::kLanes;
+  const uint8_t* panels[2] = {panel, panel_2};
+  F acc[2][kRows][kVectors];
+  for (auto& panel_acc : acc) {
+    for (auto& row : panel_acc) {
+      for (auto& sum : row) sum = V::zero();
+    }
+  }
+  for (int64_t i = 0; i < k; i += 2, a += 2 * kRows) {
+    for_constants<2>([&]<int kPanel>() TUTTI_INLINE {
+      const uint8_t*& pair = panels[kPanel];
+      if constexpr (V::kPrefetchBytes > 0) V::template prefetch<kPairBytes>(pair + V::kPrefetchBytes);
+      for (int v = 0; v < kVectors; ++v) {
+        const F first = W::template load_first<V>(pair, v * V::kLanes), second = W::template load_second<V>(pair, v * V::kLanes);
+        for (int r = 0; r < kRows; ++r) {
+          acc[kPanel][r][v] = V::fma(first, V::set1(a[r]), acc[kPanel][r][v]);
+          acc[kPanel][r][v] = V::fma(second, V::set1(a[kRows + r]), acc[kPanel][r][v]);
+        }
+      }
+      pair += kPairBytes;
+    });
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      V::store(c + r * ldc + v * V::kLanes, acc[0][r][v]);
+      V::store(c_2 + r * ldc + v * V::kLanes, acc[1][r][v]);
+    }
+  }
+}
+
+// LevelKernels::panel_pair for plain weights: one row takes two elements of either panel in turn.
+template <class V, class W>
+void plain_pair(const uint8_t* panel, const uint8_t* panel_2, int64_t k, const uint8_t* tiles, int64_t rows, float* c, float* c_2,
+                int64_t ldc) {
+  if (rows == 1) {
+    return plain_pair_tile<V, W, 1>(reinterpret_cast<const float*>(tiles), panel, panel_2, k + k % 2, c, c_2, ldc);
+  }
+  plain_panel<V, W>(panel, k, tiles, rows, c, ldc);
+  plain_panel<V, W>(panel_2, k, tiles, rows, c_2, ldc);
 }
 
 // LevelKernels::float_tile

@@ -61,14 +61,14 @@ inline constexpr int kStreamRows = 4;
 
 // What a call of the tile kernel computes of a record of kRecordRows rows: rows x vectors sums, `together` vectors at a
 // time. Vectors that are together share each broadcast of activations, as far as accumulators stay in registers.
-template <class V, class Format, int kRecordRows>
+template <class V, class Format, int kRecordRows, int kPanels = 1>
 struct TileShape {
   static constexpr bool kNarrow = kNarrowQuads<V, Format> > 0;
   static constexpr bool kStream = kRecordRows <= kStreamRows;
   static constexpr int kRows = kNarrow && kRecordRows == 2 * kStreamRows ? kStreamRows : kRecordRows;
   static constexpr int kVectors = kStream ? kPanelRows / V::kLanes : kRecordRows / kRows;
   // What was fastest with 16 registers: sums of 16 bits leave room for twice as many, but one row has codes to unpack.
-  static constexpr int kShared = !V::kNarrowSums ? 1 : !kNarrow ? kStreamRows / kRows : kRows == 1 ? 2 : 2 * kStreamRows / kRows;
+  static constexpr int kShared = !V::kNarrowSums ? 1 : !kNarrow ? kStreamRows / kRows / kPanels : kRows == 1 ? 2 : 2 * kStreamRows / kRows;
   static constexpr int kTogether = kShared < 1 ? 1 : kShared < kVectors ? kShared : kVectors;
 };
 
@@ -86,35 +86,42 @@ struct QuantTile {
   const uint8_t* record;  // of activations
   int record_row;         // the first of its rows
   const uint8_t* unit;    // of weights
+  const uint8_t* unit_2;  // of the second of two panels
   int64_t blocks;         // of 32 k
   int first_row;          // of the panel
   int offset_bits;
   const uint8_t* ahead;   // packed weights to fetch on the way, nullptr for none
   int64_t ahead_step;     // bytes for each block
   float* c;               // [rows][kVectors * lanes]
+  float* c_2;             // the same of the second panel
   int64_t ldc;
   bool first;             // c is not read
 };
 
-// c (+)= the products of activation rows of a record of kRecordRows with vectors of weight rows.
-template <class V, class Format, int kRecordRows>
+// c (+)= the products of activation rows of a record of kRecordRows with vectors of weight rows, of one panel or of two.
+template <class V, class Format, int kRecordRows, int kPanels = 1>
 void quant_tile_product(const QuantTile& t) {
   using F = typename V::F;
   using I = typename V::I;
-  using Shape = TileShape<V, Format, kRecordRows>;
+  using Shape = TileShape<V, Format, kRecordRows, kPanels>;
   constexpr int kRows = Shape::kRows, kVectors = Shape::kVectors, kTogether = Shape::kTogether;
   constexpr int kGroups = kBlock / Format::kGroup;
   constexpr int kGroupQuads = kQuads / kGroups;
   constexpr int kRun = Shape::kNarrow ? kNarrowQuads<V, Format> : kGroupQuads;  // quads between two widenings
   static_assert(kGroupQuads % kRun == 0);
   constexpr bool kSigned = Format::template kSigned<V>;  // dot() itself takes the 128 off
-  const uint8_t *record = t.record, *unit = t.unit, *ahead = t.ahead;
+  const uint8_t *record = t.record, *ahead = t.ahead;
+  const uint8_t* units[kPanels] = {t.unit};
+  float* c[kPanels] = {t.c};
+  if constexpr (kPanels == 2) units[1] = t.unit_2, c[1] = t.c_2;
   // Copies, as what lies in memory is read again after every barrier(); constants where they are.
   const int panel_row = Shape::kStream ? 0 : t.first_row, record_row = Shape::kRows == kRecordRows ? 0 : t.record_row;
   const int offset_bits = t.offset_bits;
-  F sum[kVectors][kRows];
-  for (int v = 0; v < kVectors; ++v) {
-    for (int r = 0; r < kRows; ++r) sum[v][r] = t.first ? V::zero() : V::load(t.c + r * t.ldc + v * V::kLanes);
+  F sum[kPanels][kVectors][kRows];
+  for (int p = 0; p < kPanels; ++p) {
+    for (int v = 0; v < kVectors; ++v) {
+      for (int r = 0; r < kRows; ++r) sum[p][v][r] = t.first ? V::zero() : V::load(c[p] + r * t.ldc + v * V::kLanes);
+    }
   }
 
   int block = 0;  // inside the unit
@@ -125,15 +132,18 @@ void quant_tile_product(const QuantTile& t) {
     const float* code_sum = reinterpret_cast<const float*>(neg_sum + 3 * kRecordRows);
     constexpr bool kStream = Format::kPacked && Shape::kStream;
     if (kStream && Format::kBlocks > 1) {
-      if (block == 0) V::template prefetch<Format::kUnitBytes>(unit + V::kPrefetchBytes);
+      for (int p = 0; V::kPrefetchBytes > 0 && block == 0 && p < kPanels; ++p) {
+        V::template prefetch<Format::kUnitBytes>(units[p] + V::kPrefetchBytes);
+      }
     } else if (!kStream && ahead != nullptr) {
       for (int64_t i = 0; i < t.ahead_step; i += 64) V::template prefetch<64>(ahead + i);
       ahead += t.ahead_step;
     }
 
-    const auto some_vectors = [&](auto first) TUTTI_INLINE {  // a Constant where sums are to stay in registers
+    const auto some_vectors = [&](auto panel, auto first) TUTTI_INLINE {  // Constants where sums are to stay in registers
+      const uint8_t* const unit = units[panel];
       V::barrier();
-      if constexpr (kStream && Format::kBlocks == 1) {  // a share, so that requests to memory are spread evenly
+      if constexpr (kStream && Format::kBlocks == 1 && V::kPrefetchBytes > 0) {  // a share, so that requests to memory are spread evenly
         constexpr int kShare = Format::kUnitBytes / (kVectors / kTogether);
         V::template prefetch<kShare>(unit + V::kPrefetchBytes + first / kTogether * kShare);
       }
@@ -179,7 +189,7 @@ void quant_tile_product(const QuantTile& t) {
         for (int v = 0; v < kTogether; ++v) {
           const int first_row = row + v * V::kLanes, group = block * kGroups + kGroupIndex;
           const F d = Format::Scales::template load_scale<V>(unit, first_row, group);
-          F* const sums = sum[first + v];
+          F* const sums = sum[panel][first + v];
           for (int r = 0; r < kRows; ++r) sums[r] = V::fma(V::to_float(dot[v][r]), V::mul(d, V::set1(scale[r])), sums[r]);
           if constexpr (Format::kHasMin) {
             const F m = Format::Scales::template load_min<V>(unit, first_row, group);
@@ -189,26 +199,31 @@ void quant_tile_product(const QuantTile& t) {
       });
     };
     constexpr int kSteps = kVectors / kTogether;
-    if constexpr (kSteps <= 2) {
-      for_constants<kSteps>([&]<int kStep>() TUTTI_INLINE { some_vectors(Constant<kStep * kTogether>()); });
-    } else {
-      for (int v = 0; v < kVectors; v += kTogether) some_vectors(v);
-    }
+    for_constants<kPanels>([&]<int kPanel>() TUTTI_INLINE {
+      if constexpr (kSteps <= 2) {
+        for_constants<kSteps>([&]<int kStep>() TUTTI_INLINE { some_vectors(Constant<kPanel>(), Constant<kStep * kTogether>()); });
+      } else {
+        for (int v = 0; v < kVectors; v += kTogether) some_vectors(Constant<kPanel>(), v);
+      }
+    });
 
     record += kRecordRows * kQuantBytesPerRow;
     if (++block == Format::kBlocks) {
       block = 0;
-      unit += Format::kUnitBytes;
+      for (auto& unit : units) unit += Format::kUnitBytes;
     }
   }
-  for (int v = 0; v < kVectors; ++v) {
-    for (int r = 0; r < kRows; ++r) V::store(t.c + r * t.ldc + v * V::kLanes, sum[v][r]);
+  for (int p = 0; p < kPanels; ++p) {
+    for (int v = 0; v < kVectors; ++v) {
+      for (int r = 0; r < kRows; ++r) V::store(c[p] + r * t.ldc + v * V::kLanes, sum[p][v][r]);
+    }
   }
 }
 
 // A chunk of a panel and the activations that meet it.
 struct QuantChunk {
   const uint8_t* unit;     // packed, or expanded
+  const uint8_t* unit_2 = nullptr;  // of the second of two panels
   const uint8_t* next;     // the chunk after it, packed: fetched on the way
   int64_t block_bytes;     // of a packed block of 32 k
   int64_t first_block, blocks, all_blocks;
@@ -216,20 +231,22 @@ struct QuantChunk {
   const uint8_t* tiles;
   int64_t rows;
   float* c;
+  float* c_2 = nullptr;
   int64_t ldc;
   bool add = false;  // to c, from the first block on
 };
 
 // All tiles of a chunk.
-template <class V, class Format, int kMaxRows>
+template <class V, class Format, int kMaxRows, int kPanels = 1>
 void quant_chunk(const QuantChunk& chunk) {
   for (int64_t r0 = 0; r0 < chunk.rows;) {
     const int tile_rows = next_tile_rows<V>(chunk.rows - r0, kMaxRows);
     with_tile_rows<kMaxRows>(tile_rows, [&]<int kRecordRows>() TUTTI_INLINE {
-      using Shape = TileShape<V, Format, kRecordRows>;
+      using Shape = TileShape<V, Format, kRecordRows, kPanels>;
       constexpr int kColumns = Shape::kVectors * V::kLanes, kPasses = kPanelRows / kColumns;
       QuantTile tile{.record = chunk.tiles + (r0 * chunk.all_blocks + chunk.first_block * kRecordRows) * kQuantBytesPerRow,
                      .unit = chunk.unit,
+                     .unit_2 = chunk.unit_2,
                      .blocks = chunk.blocks,
                      .offset_bits = chunk.offset_bits,
                      .ahead = r0 == 0 ? chunk.next : nullptr,
@@ -238,8 +255,10 @@ void quant_chunk(const QuantChunk& chunk) {
                      .first = chunk.first_block == 0 && !chunk.add};
       for (tile.first_row = 0; tile.first_row < kPanelRows; tile.first_row += kColumns) {
         for (tile.record_row = 0; tile.record_row < kRecordRows; tile.record_row += Shape::kRows) {
-          tile.c = chunk.c + (r0 + tile.record_row) * chunk.ldc + tile.first_row;
-          quant_tile_product<V, Format, kRecordRows>(tile);
+          const int64_t offset = (r0 + tile.record_row) * chunk.ldc + tile.first_row;
+          tile.c = chunk.c + offset;
+          if constexpr (kPanels == 2) tile.c_2 = chunk.c_2 + offset;
+          quant_tile_product<V, Format, kRecordRows, kPanels>(tile);
           if (tile.record_row == 0 && tile.ahead != nullptr) tile.ahead += tile.ahead_step * chunk.blocks;
         }
       }
@@ -295,10 +314,12 @@ void expand_unit(const uint8_t* unit, uint8_t* out) {
 
 // LevelKernels::panel for block formats. Few rows read the packed form; more rows share one expansion,
 // unless the packed codes are bytes already.
+// Scales of 256 elements take long to compute: there, more than one row share them.
+template <class V, class Format>
+inline constexpr int kFewRows = Format::kUnit > kBlock ? 1 : kStreamRows < V::kQuantTileRows ? kStreamRows : V::kQuantTileRows;
+
 template <class V, class Format>
 void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
-  // Scales of 256 elements take long to compute: there, more than one row share them.
-  constexpr int kFewRows = Format::kUnit > kBlock ? 1 : kStreamRows < V::kQuantTileRows ? kStreamRows : V::kQuantTileRows;
   using E = ExpandedOf<V, Format>;
   constexpr int64_t kChunkBlocks = kQuantChunk / kBlock;
   alignas(64) uint8_t expanded[Format::kByteCodes ? 1 : kChunkBlocks * E::kUnitBytes];
@@ -313,8 +334,8 @@ void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
     chunk.next = chunk.unit + units * Format::kUnitBytes;
     if constexpr (Format::kByteCodes) {
       quant_chunk<V, Format, V::kQuantTileRows>(chunk);
-    } else if (rows <= kFewRows) {
-      quant_chunk<V, Format, kFewRows>(chunk);
+    } else if (rows <= kFewRows<V, Format>) {
+      quant_chunk<V, Format, kFewRows<V, Format>>(chunk);
     } else {
       for (int64_t u = 0; u < units; ++u) {
         expand_unit<V, Format>(chunk.unit + u * Format::kUnitBytes, expanded + u * Format::kBlocks * E::kUnitBytes);
@@ -323,6 +344,30 @@ void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
       quant_chunk<V, E, V::kQuantTileRows>(chunk);
     }
   }
+}
+
+// LevelKernels::panel_pair for block formats: few rows take a unit of either panel in turn.
+template <class V, class Format>
+void quant_pair(const uint8_t* panel, const uint8_t* panel_2, int64_t k, const uint8_t* tiles, int64_t rows, float* c, float* c_2,
+                int64_t ldc) {
+  if (rows > kFewRows<V, Format>) {
+    quant_panel<V, Format>(panel, k, tiles, rows, c, ldc);
+    return quant_panel<V, Format>(panel_2, k, tiles, rows, c_2, ldc);
+  }
+  const QuantChunk chunk{.unit = panel,
+                         .unit_2 = panel_2,
+                         .next = nullptr,
+                         .block_bytes = Format::kUnitBytes / Format::kBlocks,
+                         .first_block = 0,
+                         .blocks = k / kBlock,
+                         .all_blocks = k / kBlock,
+                         .offset_bits = Format::kOffsetBits,
+                         .tiles = tiles,
+                         .rows = rows,
+                         .c = c,
+                         .c_2 = c_2,
+                         .ldc = ldc};
+  quant_chunk<V, Format, kFewRows<V, Format>, 2>(chunk);
 }
 
 // max|x| of a block. Found among integers, so that a NaN is the largest of all.
