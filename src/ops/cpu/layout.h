@@ -29,6 +29,9 @@ inline constexpr int64_t kRowGroup = 240;
 inline constexpr int64_t kPlainChunk = 256;
 inline constexpr int64_t kQuantChunk = 256;
 
+// Panels that few rows may read in turn, a little of each: memory gives more to several streams than to one.
+inline constexpr int kPanelsInTurn = 4;
+
 inline constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 inline constexpr int64_t num_panels(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 

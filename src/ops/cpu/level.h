@@ -62,11 +62,10 @@ struct LevelKernels {
   using PanelKernel = void (*)(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc);
   PanelKernel panel[static_cast<size_t>(DType::kCount)];
 
-  // The same of two panels, whose bytes are read in turn: two streams come from memory faster than one. For few rows;
-  // nullptr where a level does not gain.
-  using PairKernel = void (*)(const uint8_t* panel, const uint8_t* panel_2, int64_t k, const uint8_t* tiles, int64_t rows, float* c,
-                              float* c_2, int64_t ldc);
-  PairKernel panel_pair[static_cast<size_t>(DType::kCount)];
+  // The same of kPanelsInTurn panels, whose bytes are read in turn. For few rows; nullptr where a level does not gain.
+  using TurnsKernel = void (*)(const uint8_t* const* panels, int64_t k, const uint8_t* tiles, int64_t rows, float* const* c,
+                               int64_t ldc);
+  TurnsKernel panels_in_turn[static_cast<size_t>(DType::kCount)];
 
   // c[row][0..32) += the products of some blocks of 32 k of a panel of Q8_0 with quantised tiles of these blocks only,
   // `rows` <= quant_tile_rows high.

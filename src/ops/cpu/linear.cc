@@ -20,8 +20,8 @@ int64_t group_of(int64_t num_rows) {
   return groups <= 1 ? kRowGroup : round_up((num_rows + groups - 1) / groups, kRowUnit);
 }
 
-// Up to so many rows wait for weights to come from memory, rather than for products.
-constexpr int64_t kPairRows = 4;
+// Up to so many rows wait for weights to come from memory, rather than for products: panels are read in turn.
+constexpr int64_t kTurnsRows = 4;
 
 // The three forms of activation tiles (layout.h).
 enum Form { kFloat, kPair, kQuant, kForms };
@@ -65,28 +65,27 @@ class Activations {
     int64_t panel;
     float* c;
   };
-  // The same of two panels of segments of one type, where pairs(): for few rows.
-  void multiply(const Part& a, const Part& b, int64_t row, int64_t rows, int64_t ldc) const {
-    const DType type = a.segment.dtype;
-    const uint8_t *weights = panel_data(a.segment, a.panel), *weights_2 = panel_data(b.segment, b.panel);
-    const Form form = form_of(level_, type);
-    pair_of(level_, type)(weights, weights_2, k_, tiles_[form] + row * row_bytes(form), rows, a.c, b.c, ldc);
+  // The same of panels of segments of one type, where takes_turns().
+  void multiply(const Part (&parts)[kPanelsInTurn], int64_t row, int64_t rows, int64_t ldc) const {
+    const DType type = parts[0].segment.dtype;
+    const uint8_t* panels[kPanelsInTurn];
+    float* c[kPanelsInTurn];
+    for (int i = 0; i < kPanelsInTurn; ++i) {
+      panels[i] = panel_data(parts[i].segment, parts[i].panel);
+      c[i] = parts[i].c;
+    }
+    turns_of(type)(panels, k_, tiles_[form_of(level_, type)] + row * row_bytes(form_of(level_, type)), rows, c, ldc);
     if (!outliers_ || !Outliers::matter_to(type)) return;
-    outliers_->add(level_, weights, row, rows, a.c, ldc);
-    outliers_->add(level_, weights_2, row, rows, b.c, ldc);
+    for (int i = 0; i < kPanelsInTurn; ++i) outliers_->add(level_, panels[i], row, rows, c[i], ldc);
   }
-  bool pairs(const PackedWeight::Segment& a, const PackedWeight::Segment& b, int64_t rows) const {
-    return rows <= kPairRows && a.dtype == b.dtype && pair_of(level_, a.dtype) != nullptr;
-  }
+  bool takes_turns(DType type, int64_t rows) const { return rows <= kTurnsRows && turns_of(type) != nullptr; }
 
  private:
   static const uint8_t* panel_data(const PackedWeight::Segment& segment, int64_t panel) {
     const int64_t panel_bytes = static_cast<int64_t>(segment.storage.bytes()) / num_panels(segment.rows);
     return segment.storage.data_as<uint8_t>() + panel * panel_bytes;
   }
-  static LevelKernels::PairKernel pair_of(const LevelKernels& level, DType dtype) {
-    return level.panel_pair[static_cast<size_t>(dtype)];
-  }
+  LevelKernels::TurnsKernel turns_of(DType dtype) const { return level_.panels_in_turn[static_cast<size_t>(dtype)]; }
   int64_t row_bytes(Form form) const {
     return form == kFloat ? float_row_bytes(k_) : form == kPair ? pair_row_bytes(k_) : quant_row_bytes(k_);
   }
@@ -116,7 +115,7 @@ class Activations {
   std::optional<Outliers> outliers_;
 };
 
-// body(item, row_begin, row_count) for all panels, or pairs of panels, and all rows of a group.
+// body(item, row_begin, row_count) for all items, panels or some of them, and all rows of a group.
 template <class Body>
 void for_panels(const Context& ctx, int64_t panels, int64_t rows, int64_t k, Body&& body) {
   const int threads = threads_for(ctx, panels * kPanelRows * rows * k / 8);
@@ -173,7 +172,7 @@ void linear(const Context& ctx, const ops::Input& in, const PackedWeight& w, con
       if (!bias.defined()) return;
       for (int64_t r = 0; r < count; ++r) level.add(target + r * out.stride(0), bias.data_as<float>() + column, columns);
     };
-    // The first of `most` panels from `panel` on, or as many as go together. Returns how many.
+    // The first panel of `most` from `panel` on, or the first ones in turn. Returns how many.
     const auto some_panels = [&](int64_t panel, int64_t most, int64_t row, int64_t count) -> int64_t {
       int64_t column = 0;
       size_t s = 0;
@@ -184,10 +183,12 @@ void linear(const Context& ctx, const ops::Input& in, const PackedWeight& w, con
       column += panel * kPanelRows;
       float* target = out.row<float>(first + row) + column;
       const PackedWeight::Segment& segment = w.segments[s];
-      if (most > 1 && activations.pairs(segment, segment, rows) && (panel + 2) * kPanelRows <= segment.rows) {
-        activations.multiply({segment, panel, target}, {segment, panel + 1, target + kPanelRows}, row, count, out.stride(0));
-        add_bias(target, column, 2 * kPanelRows, count);
-        return 2;
+      const bool whole = most >= kPanelsInTurn && (panel + kPanelsInTurn) * kPanelRows <= segment.rows;
+      if (whole && activations.takes_turns(segment.dtype, rows)) {
+        const auto part = [&](int i) { return Activations::Part{segment, panel + i, target + i * kPanelRows}; };
+        activations.multiply({part(0), part(1), part(2), part(3)}, row, count, out.stride(0));
+        add_bias(target, column, kPanelsInTurn * kPanelRows, count);
+        return kPanelsInTurn;
       }
       const int64_t columns = panel_columns(segment, panel);
       PanelOutput c(target, out.stride(0), columns, count);
@@ -196,7 +197,9 @@ void linear(const Context& ctx, const ops::Input& in, const PackedWeight& w, con
       add_bias(target, column, columns, count);
       return 1;
     };
-    const int64_t together = rows <= kPairRows ? 2 : 1;
+    const bool turns = std::any_of(w.segments.begin(), w.segments.end(),
+                                   [&](const auto& segment) { return activations.takes_turns(segment.dtype, rows); });
+    const int64_t together = turns ? kPanelsInTurn : 1;
     for_panels(ctx, (panels + together - 1) / together, rows, together * w.in_features, [&](int64_t item, int64_t row, int64_t count) {
       const int64_t end = std::min(panels, (item + 1) * together);
       for (int64_t panel = item * together; panel < end;) panel += some_panels(panel, end - panel, row, count);
@@ -213,18 +216,29 @@ void gate_up_silu(const Context& ctx, const ops::Input& in, const PackedWeight& 
   for (int64_t first = 0; first < x.size(0); first += group) {
     const int64_t rows = std::min(group, x.size(0) - first);
     activations.prepare(x, first, rows);
-    for_panels(ctx, num_panels(gate.rows), rows, 2 * w.in_features, [&](int64_t panel, int64_t row, int64_t count) {
-      alignas(64) float g[kRowGroup * kPanelRows];
-      alignas(64) float u[kRowGroup * kPanelRows];
-      if (activations.pairs(gate, up, rows)) {
-        activations.multiply({gate, panel, g}, {up, panel, u}, row, count, kPanelRows);
-      } else {
-        activations.multiply(gate, panel, row, count, g, kPanelRows);
-        activations.multiply(up, panel, row, count, u, kPanelRows);
-      }
+    // Two panels of each take turns.
+    const bool turns = gate.dtype == up.dtype && activations.takes_turns(gate.dtype, rows);
+    const int64_t panels = num_panels(gate.rows), together = turns ? kPanelsInTurn / 2 : 1;
+    const auto finish = [&](int64_t panel, int64_t row, int64_t count, const float* g, const float* u) {
       const int64_t columns = panel_columns(gate, panel);
       for (int64_t r = 0; r < count; ++r) {
         level.silu_mul(g + r * kPanelRows, u + r * kPanelRows, columns, out.row<float>(first + row + r) + panel * kPanelRows);
+      }
+    };
+    for_panels(ctx, (panels + together - 1) / together, rows, 2 * together * w.in_features, [&](int64_t item, int64_t row, int64_t count) {
+      alignas(64) float g[kRowGroup * kPanelRows];
+      alignas(64) float u[kRowGroup * kPanelRows];
+      const int64_t panel = item * together, end = std::min(panels, panel + together);
+      if (turns && end - panel == together) {
+        float *g2 = g + count * kPanelRows, *u2 = u + count * kPanelRows;
+        activations.multiply({{gate, panel, g}, {up, panel, u}, {gate, panel + 1, g2}, {up, panel + 1, u2}}, row, count, kPanelRows);
+        finish(panel, row, count, g, u);
+        return finish(panel + 1, row, count, g2, u2);
+      }
+      for (int64_t p = panel; p < end; ++p) {
+        activations.multiply(gate, p, row, count, g, kPanelRows);
+        activations.multiply(up, p, row, count, u, kPanelRows);
+        finish(p, row, count, g, u);
       }
     });
   }

@@ -86,49 +86,30 @@ void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
   }
 }
 
-// c[r][0 .. 32) = the products of a tile with a panel, c_2 those with another; all of k at once.
-template <class V, class W, int kRows>
-inline void plain_pair_tile(const float* a, const uint8_t* panel, const uint8_t* panel_2, int64_t k, float* c, float* c_2, int64_t ldc) {
+// LevelKernels::panels_in_turn for plain weights: one row takes some elements of each panel in turn.
+template <class V, class W>
+void plain_panels_in_turn(const uint8_t* const* panels, int64_t k, const uint8_t* tiles, int64_t rows, float* const* c, int64_t ldc) {
   using F = typename V::F;
   constexpr int kPairBytes = 2 * kPanelRows * W::kElementBytes, kVectors = kPanelRows / V::kLanes;
-  const uint8_t* panels[2] = {panel, panel_2};
-  F acc[2][kRows][kVectors];
-  for (auto& panel_acc : acc) {
-    for (auto& row : panel_acc) {
-      for (auto& sum : row) sum = V::zero();
-    }
+  constexpr int64_t kStep = 8;  // elements of a panel before the next one's
+  if (rows > 1) {
+    for (int p = 0; p < kPanelsInTurn; ++p) plain_panel<V, W>(panels[p], k, tiles, rows, c[p], ldc);
+    return;
   }
-  for (int64_t i = 0; i < k; i += 2, a += 2 * kRows) {
-    for_constants<2>([&]<int kPanel>() TUTTI_INLINE {
-      const uint8_t*& pair = panels[kPanel];
-      if constexpr (V::kPrefetchBytes > 0) V::template prefetch<kPairBytes>(pair + V::kPrefetchBytes);
-      for (int v = 0; v < kVectors; ++v) {
-        const F first = W::template load_first<V>(pair, v * V::kLanes), second = W::template load_second<V>(pair, v * V::kLanes);
-        for (int r = 0; r < kRows; ++r) {
-          acc[kPanel][r][v] = V::fma(first, V::set1(a[r]), acc[kPanel][r][v]);
-          acc[kPanel][r][v] = V::fma(second, V::set1(a[kRows + r]), acc[kPanel][r][v]);
-        }
+  const float* a = reinterpret_cast<const float*>(tiles);
+  for (int64_t k0 = 0; k0 < k; k0 += kStep) {
+    const int64_t end = k - k0 < kStep ? k : k0 + kStep;
+    for (int p = 0; p < kPanelsInTurn; ++p) {
+      const uint8_t* pair = panels[p] + k0 / 2 * kPairBytes;
+      F acc[kVectors];
+      for (int v = 0; v < kVectors; ++v) acc[v] = k0 == 0 ? V::zero() : V::load(c[p] + v * V::kLanes);
+      for (int64_t i = k0; i < end; i += 2, pair += kPairBytes) {
+        for (int v = 0; v < kVectors; ++v) acc[v] = V::fma(W::template load_first<V>(pair, v * V::kLanes), V::set1(a[i]), acc[v]);
+        for (int v = 0; v < kVectors; ++v) acc[v] = V::fma(W::template load_second<V>(pair, v * V::kLanes), V::set1(a[i + 1]), acc[v]);
       }
-      pair += kPairBytes;
-    });
-  }
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      V::store(c + r * ldc + v * V::kLanes, acc[0][r][v]);
-      V::store(c_2 + r * ldc + v * V::kLanes, acc[1][r][v]);
+      for (int v = 0; v < kVectors; ++v) V::store(c[p] + v * V::kLanes, acc[v]);
     }
   }
-}
-
-// LevelKernels::panel_pair for plain weights: one row takes two elements of either panel in turn.
-template <class V, class W>
-void plain_pair(const uint8_t* panel, const uint8_t* panel_2, int64_t k, const uint8_t* tiles, int64_t rows, float* c, float* c_2,
-                int64_t ldc) {
-  if (rows == 1) {
-    return plain_pair_tile<V, W, 1>(reinterpret_cast<const float*>(tiles), panel, panel_2, k + k % 2, c, c_2, ldc);
-  }
-  plain_panel<V, W>(panel, k, tiles, rows, c, ldc);
-  plain_panel<V, W>(panel_2, k, tiles, rows, c_2, ldc);
 }
 
 // LevelKernels::float_tile

@@ -68,7 +68,7 @@ struct TileShape {
   static constexpr int kRows = kNarrow && kRecordRows == 2 * kStreamRows ? kStreamRows : kRecordRows;
   static constexpr int kVectors = kStream ? kPanelRows / V::kLanes : kRecordRows / kRows;
   // What was fastest with 16 registers: sums of 16 bits leave room for twice as many, but one row has codes to unpack.
-  static constexpr int kShared = !V::kNarrowSums ? 1 : !kNarrow ? kStreamRows / kRows / kPanels : kRows == 1 ? 2 : 2 * kStreamRows / kRows;
+  static constexpr int kShared = !V::kNarrowSums ? 1 : !kNarrow ? kStreamRows / kRows / (kPanels > 1 ? 2 : 1) : kRows == 1 ? 2 : 2 * kStreamRows / kRows;
   static constexpr int kTogether = kShared < 1 ? 1 : kShared < kVectors ? kShared : kVectors;
 };
 
@@ -86,19 +86,19 @@ struct QuantTile {
   const uint8_t* record;  // of activations
   int record_row;         // the first of its rows
   const uint8_t* unit;    // of weights
-  const uint8_t* unit_2;  // of the second of two panels
+  const uint8_t* more_units[kPanelsInTurn - 1];  // of the other panels, where several are taken in turn
   int64_t blocks;         // of 32 k
   int first_row;          // of the panel
   int offset_bits;
   const uint8_t* ahead;   // packed weights to fetch on the way, nullptr for none
   int64_t ahead_step;     // bytes for each block
   float* c;               // [rows][kVectors * lanes]
-  float* c_2;             // the same of the second panel
+  float* more_c[kPanelsInTurn - 1];  // the same of the other panels
   int64_t ldc;
   bool first;             // c is not read
 };
 
-// c (+)= the products of activation rows of a record of kRecordRows with vectors of weight rows, of one panel or of two.
+// c (+)= the products of activation rows of a record of kRecordRows with vectors of weight rows, of one panel or of several.
 template <class V, class Format, int kRecordRows, int kPanels = 1>
 void quant_tile_product(const QuantTile& t) {
   using F = typename V::F;
@@ -113,7 +113,7 @@ void quant_tile_product(const QuantTile& t) {
   const uint8_t *record = t.record, *ahead = t.ahead;
   const uint8_t* units[kPanels] = {t.unit};
   float* c[kPanels] = {t.c};
-  if constexpr (kPanels == 2) units[1] = t.unit_2, c[1] = t.c_2;
+  for (int p = 1; p < kPanels; ++p) units[p] = t.more_units[p - 1], c[p] = t.more_c[p - 1];
   // Copies, as what lies in memory is read again after every barrier(); constants where they are.
   const int panel_row = Shape::kStream ? 0 : t.first_row, record_row = Shape::kRows == kRecordRows ? 0 : t.record_row;
   const int offset_bits = t.offset_bits;
@@ -223,7 +223,7 @@ void quant_tile_product(const QuantTile& t) {
 // A chunk of a panel and the activations that meet it.
 struct QuantChunk {
   const uint8_t* unit;     // packed, or expanded
-  const uint8_t* unit_2 = nullptr;  // of the second of two panels
+  const uint8_t* more_units[kPanelsInTurn - 1] = {};  // of the other panels, where several are taken in turn
   const uint8_t* next;     // the chunk after it, packed: fetched on the way
   int64_t block_bytes;     // of a packed block of 32 k
   int64_t first_block, blocks, all_blocks;
@@ -231,7 +231,7 @@ struct QuantChunk {
   const uint8_t* tiles;
   int64_t rows;
   float* c;
-  float* c_2 = nullptr;
+  float* more_c[kPanelsInTurn - 1] = {};
   int64_t ldc;
   bool add = false;  // to c, from the first block on
 };
@@ -246,18 +246,18 @@ void quant_chunk(const QuantChunk& chunk) {
       constexpr int kColumns = Shape::kVectors * V::kLanes, kPasses = kPanelRows / kColumns;
       QuantTile tile{.record = chunk.tiles + (r0 * chunk.all_blocks + chunk.first_block * kRecordRows) * kQuantBytesPerRow,
                      .unit = chunk.unit,
-                     .unit_2 = chunk.unit_2,
                      .blocks = chunk.blocks,
                      .offset_bits = chunk.offset_bits,
                      .ahead = r0 == 0 ? chunk.next : nullptr,
                      .ahead_step = chunk.block_bytes / kPasses,
                      .ldc = chunk.ldc,
                      .first = chunk.first_block == 0 && !chunk.add};
+      for (int p = 1; p < kPanels; ++p) tile.more_units[p - 1] = chunk.more_units[p - 1];
       for (tile.first_row = 0; tile.first_row < kPanelRows; tile.first_row += kColumns) {
         for (tile.record_row = 0; tile.record_row < kRecordRows; tile.record_row += Shape::kRows) {
           const int64_t offset = (r0 + tile.record_row) * chunk.ldc + tile.first_row;
           tile.c = chunk.c + offset;
-          if constexpr (kPanels == 2) tile.c_2 = chunk.c_2 + offset;
+          for (int p = 1; p < kPanels; ++p) tile.more_c[p - 1] = chunk.more_c[p - 1] + offset;
           quant_tile_product<V, Format, kRecordRows, kPanels>(tile);
           if (tile.record_row == 0 && tile.ahead != nullptr) tile.ahead += tile.ahead_step * chunk.blocks;
         }
@@ -346,28 +346,26 @@ void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
   }
 }
 
-// LevelKernels::panel_pair for block formats: few rows take a unit of either panel in turn.
+// LevelKernels::panels_in_turn for block formats: few rows take a unit of each panel in turn.
 template <class V, class Format>
-void quant_pair(const uint8_t* panel, const uint8_t* panel_2, int64_t k, const uint8_t* tiles, int64_t rows, float* c, float* c_2,
-                int64_t ldc) {
+void quant_panels_in_turn(const uint8_t* const* panels, int64_t k, const uint8_t* tiles, int64_t rows, float* const* c, int64_t ldc) {
   if (rows > kFewRows<V, Format>) {
-    quant_panel<V, Format>(panel, k, tiles, rows, c, ldc);
-    return quant_panel<V, Format>(panel_2, k, tiles, rows, c_2, ldc);
+    for (int p = 0; p < kPanelsInTurn; ++p) quant_panel<V, Format>(panels[p], k, tiles, rows, c[p], ldc);
+    return;
   }
-  const QuantChunk chunk{.unit = panel,
-                         .unit_2 = panel_2,
-                         .next = nullptr,
-                         .block_bytes = Format::kUnitBytes / Format::kBlocks,
-                         .first_block = 0,
-                         .blocks = k / kBlock,
-                         .all_blocks = k / kBlock,
-                         .offset_bits = Format::kOffsetBits,
-                         .tiles = tiles,
-                         .rows = rows,
-                         .c = c,
-                         .c_2 = c_2,
-                         .ldc = ldc};
-  quant_chunk<V, Format, kFewRows<V, Format>, 2>(chunk);
+  QuantChunk chunk{.unit = panels[0],
+                   .next = nullptr,
+                   .block_bytes = Format::kUnitBytes / Format::kBlocks,
+                   .first_block = 0,
+                   .blocks = k / kBlock,
+                   .all_blocks = k / kBlock,
+                   .offset_bits = Format::kOffsetBits,
+                   .tiles = tiles,
+                   .rows = rows,
+                   .c = c[0],
+                   .ldc = ldc};
+  for (int p = 1; p < kPanelsInTurn; ++p) chunk.more_units[p - 1] = panels[p], chunk.more_c[p - 1] = c[p];
+  quant_chunk<V, Format, kFewRows<V, Format>, kPanelsInTurn>(chunk);
 }
 
 // max|x| of a block. Found among integers, so that a NaN is the largest of all.

@@ -12,7 +12,7 @@ struct Avx2 : X86Vectors<Avx2> {
   static constexpr int kQuantTileRows = 8;
   static constexpr bool kSignedDot = true;
   static constexpr bool kNarrowSums = true;
-  static constexpr bool kPanelPairs = true;
+  static constexpr bool kPanelTurns = true;
   static constexpr int kPrefetchBytes = 0;  // on Zen 3, asking for each line is slower than what the processor fetches ahead
 
   using F = __m256;

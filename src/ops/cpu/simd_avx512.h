@@ -14,7 +14,7 @@ struct Avx512 : X86Vectors<Avx512<kVnni>> {
   static constexpr int kQuantTileRows = 12;
   static constexpr bool kSignedDot = !kVnni;
   static constexpr bool kNarrowSums = false;
-  static constexpr bool kPanelPairs = false;
+  static constexpr bool kPanelTurns = false;
 
   using X = X86Vectors<Avx512>;
   using F = __m512;

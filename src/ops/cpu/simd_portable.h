@@ -15,7 +15,7 @@ struct Portable {
   static constexpr int kQuantTileRows = 2;  // the same, quantised weights
   static constexpr bool kSignedDot = true;  // dot() takes codes of 8 bits as signed (code - 128)
   static constexpr bool kNarrowSums = false;  // are there dot_narrow() and widen(), for sums that fit 16 bits?
-  static constexpr bool kPanelPairs = false;  // do few rows take two panels in turn?
+  static constexpr bool kPanelTurns = false;  // do few rows take several panels in turn?
 
   using F = float __attribute__((vector_size(16)));
   using I = int32_t __attribute__((vector_size(16)));
