@@ -223,12 +223,19 @@ class Bench:
             self.with_servers(described, body)
 
     def memory(self):
-        pss = {}
-        for tp in (1, 2):
-            self.with_servers({"server": (["-tp", tp, "--cpu-threads", 1], None)},
-                              lambda s: pss.__setitem__(tp, max(s["server"].rank_pss())))
-        self.rows.append({"part": "Pss of the largest rank", "tp1_bytes": pss[1], "tp2_bytes": pss[2],
-                          "ratio": round(pss[2] / pss[1], 3)})
+        """After loading, and after an answer: caches and scratch memory are in use then, of one size at any TP."""
+        for when in ("loaded", "answered"):
+            pss = {}
+            for tp in (1, 2):
+                server = Server(self, ["-tp", tp, "--cpu-threads", 1])
+                try:
+                    if when == "answered":
+                        server.ask(8, 8)
+                    pss[tp] = max(server.rank_pss())
+                finally:
+                    server.close()
+            self.rows.append({"part": "Pss of the largest rank", "when": when, "tp1_bytes": pss[1], "tp2_bytes": pss[2],
+                              "ratio": round(pss[2] / pss[1], 3)})
 
     def pipeline(self):
         described = {"PP=1, 1 thread": (["--cpu-threads", 1], None), "PP=2, 1 thread a stage": (["-pp", 2, "--cpu-threads", 1], None)}

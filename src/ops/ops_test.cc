@@ -323,7 +323,7 @@ TEST_P(OpsTest, PiecesSlicesAndGateUp) {
 // among many, which take panels one by one.
 TEST_P(OpsTest, FewRowsHaveTheBitsOfMany) {
   for (const DType dtype : kWeightTypes) {
-    const int64_t k = whole_blocks(dtype, 544), all = 17;
+    const int64_t k = whole_blocks(dtype, 543), all = 17;
     const Weight a = make_weight(random_, dtype, 101, k), b = make_weight(random_, dtype, 101, k);
     const Tensor pieces[] = {a.tensor, b.tensor};
     const PackedWeight w = ops::pack_weight(ctx_, pieces);

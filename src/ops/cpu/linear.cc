@@ -200,7 +200,8 @@ void linear(const Context& ctx, const ops::Input& in, const PackedWeight& w, con
     const bool turns = std::any_of(w.segments.begin(), w.segments.end(),
                                    [&](const auto& segment) { return activations.takes_turns(segment.dtype, rows); });
     const int64_t together = turns ? kPanelsInTurn : 1;
-    for_panels(ctx, (panels + together - 1) / together, rows, together * w.in_features, [&](int64_t item, int64_t row, int64_t count) {
+    const int64_t items = (panels + together - 1) / together;
+    for_panels(ctx, items, rows, together * w.in_features, [&](int64_t item, int64_t row, int64_t count) {
       const int64_t end = std::min(panels, (item + 1) * together);
       for (int64_t panel = item * together; panel < end;) panel += some_panels(panel, end - panel, row, count);
     });
@@ -225,13 +226,15 @@ void gate_up_silu(const Context& ctx, const ops::Input& in, const PackedWeight& 
         level.silu_mul(g + r * kPanelRows, u + r * kPanelRows, columns, out.row<float>(first + row + r) + panel * kPanelRows);
       }
     };
-    for_panels(ctx, (panels + together - 1) / together, rows, 2 * together * w.in_features, [&](int64_t item, int64_t row, int64_t count) {
+    const int64_t items = (panels + together - 1) / together;
+    for_panels(ctx, items, rows, 2 * together * w.in_features, [&](int64_t item, int64_t row, int64_t count) {
       alignas(64) float g[kRowGroup * kPanelRows];
       alignas(64) float u[kRowGroup * kPanelRows];
       const int64_t panel = item * together, end = std::min(panels, panel + together);
       if (turns && end - panel == together) {
         float *g2 = g + count * kPanelRows, *u2 = u + count * kPanelRows;
-        activations.multiply({{gate, panel, g}, {up, panel, u}, {gate, panel + 1, g2}, {up, panel + 1, u2}}, row, count, kPanelRows);
+        activations.multiply({{gate, panel, g}, {up, panel, u}, {gate, panel + 1, g2}, {up, panel + 1, u2}}, row, count,
+                             kPanelRows);
         finish(panel, row, count, g, u);
         return finish(panel + 1, row, count, g2, u2);
       }

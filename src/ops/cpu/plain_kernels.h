@@ -88,7 +88,8 @@ void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
 
 // LevelKernels::panels_in_turn for plain weights: one row takes some elements of each panel in turn.
 template <class V, class W>
-void plain_panels_in_turn(const uint8_t* const* panels, int64_t k, const uint8_t* tiles, int64_t rows, float* const* c, int64_t ldc) {
+void plain_panels_in_turn(const uint8_t* const* panels, int64_t k, const uint8_t* tiles, int64_t rows, float* const* c,
+                          int64_t ldc) {
   using F = typename V::F;
   constexpr int kPairBytes = 2 * kPanelRows * W::kElementBytes, kVectors = kPanelRows / V::kLanes;
   constexpr int64_t kStep = 8;  // elements of a panel before the next one's
@@ -104,8 +105,9 @@ void plain_panels_in_turn(const uint8_t* const* panels, int64_t k, const uint8_t
       F acc[kVectors];
       for (int v = 0; v < kVectors; ++v) acc[v] = k0 == 0 ? V::zero() : V::load(c[p] + v * V::kLanes);
       for (int64_t i = k0; i < end; i += 2, pair += kPairBytes) {
-        for (int v = 0; v < kVectors; ++v) acc[v] = V::fma(W::template load_first<V>(pair, v * V::kLanes), V::set1(a[i]), acc[v]);
-        for (int v = 0; v < kVectors; ++v) acc[v] = V::fma(W::template load_second<V>(pair, v * V::kLanes), V::set1(a[i + 1]), acc[v]);
+        const F x = V::set1(a[i]), y = V::set1(a[i + 1]);
+        for (int v = 0; v < kVectors; ++v) acc[v] = V::fma(W::template load_first<V>(pair, v * V::kLanes), x, acc[v]);
+        for (int v = 0; v < kVectors; ++v) acc[v] = V::fma(W::template load_second<V>(pair, v * V::kLanes), y, acc[v]);
       }
       for (int v = 0; v < kVectors; ++v) V::store(c[p] + v * V::kLanes, acc[v]);
     }

@@ -68,7 +68,8 @@ struct TileShape {
   static constexpr int kRows = kNarrow && kRecordRows == 2 * kStreamRows ? kStreamRows : kRecordRows;
   static constexpr int kVectors = kStream ? kPanelRows / V::kLanes : kRecordRows / kRows;
   // What was fastest with 16 registers: sums of 16 bits leave room for twice as many, but one row has codes to unpack.
-  static constexpr int kShared = !V::kNarrowSums ? 1 : !kNarrow ? kStreamRows / kRows / (kPanels > 1 ? 2 : 1) : kRows == 1 ? 2 : 2 * kStreamRows / kRows;
+  static constexpr int kPlainShared = kStreamRows / kRows / (kPanels > 1 ? 2 : 1);
+  static constexpr int kShared = !V::kNarrowSums ? 1 : !kNarrow ? kPlainShared : kRows == 1 ? 2 : 2 * kStreamRows / kRows;
   static constexpr int kTogether = kShared < 1 ? 1 : kShared < kVectors ? kShared : kVectors;
 };
 
@@ -140,10 +141,12 @@ void quant_tile_product(const QuantTile& t) {
       ahead += t.ahead_step;
     }
 
-    const auto some_vectors = [&](auto panel, auto first) TUTTI_INLINE {  // Constants where sums are to stay in registers
+    // Constants where sums are to stay in registers.
+    const auto some_vectors = [&](auto panel, auto first) TUTTI_INLINE {
       const uint8_t* const unit = units[panel];
       V::barrier();
-      if constexpr (kStream && Format::kBlocks == 1 && V::kPrefetchBytes > 0) {  // a share, so that requests to memory are spread evenly
+      // A share, so that requests to memory are spread evenly.
+      if constexpr (kStream && Format::kBlocks == 1 && V::kPrefetchBytes > 0) {
         constexpr int kShare = Format::kUnitBytes / (kVectors / kTogether);
         V::template prefetch<kShare>(unit + V::kPrefetchBytes + first / kTogether * kShare);
       }
@@ -348,7 +351,8 @@ void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
 
 // LevelKernels::panels_in_turn for block formats: few rows take a unit of each panel in turn.
 template <class V, class Format>
-void quant_panels_in_turn(const uint8_t* const* panels, int64_t k, const uint8_t* tiles, int64_t rows, float* const* c, int64_t ldc) {
+void quant_panels_in_turn(const uint8_t* const* panels, int64_t k, const uint8_t* tiles, int64_t rows, float* const* c,
+                          int64_t ldc) {
   if (rows > kFewRows<V, Format>) {
     for (int p = 0; p < kPanelsInTurn; ++p) quant_panel<V, Format>(panels[p], k, tiles, rows, c[p], ldc);
     return;
