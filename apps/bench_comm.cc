@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <sstream>
 #include <vector>
@@ -206,7 +208,7 @@ void run_rank(const BenchOptions& bench, int rank, const std::string& folder) {
   if (rank == 0) print(bench, measured);
 }
 
-// The ranks are processes, as they are in a cluster. False when one of them failed; it has said why.
+// The ranks are processes, as they are in a cluster. False when one of them failed: it has said why, and ends the others.
 bool run_all(const BenchOptions& bench) {
   std::string folder = (std::filesystem::temp_directory_path() / "tutti-bench-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) throw IoError("cannot make a folder for the rendezvous");
@@ -228,9 +230,15 @@ bool run_all(const BenchOptions& bench) {
     }
   }
   int failed = 0;
-  for (const pid_t pid : pids) {
+  while (!pids.empty()) {
     int status = 0;
-    ::waitpid(pid, &status, 0);
+    const pid_t ended = ::waitpid(-1, &status, 0);
+    if (ended < 0 && errno == EINTR) continue;
+    if (ended < 0) throw IoError(std::string("cannot wait for the ranks: ") + std::strerror(errno));
+    std::erase(pids, ended);
+    if (status != 0 && failed == 0) {  // the others would wait for it until their patience ends
+      for (const pid_t pid : pids) ::kill(pid, SIGTERM);
+    }
     failed |= status;
   }
   std::filesystem::remove_all(folder);

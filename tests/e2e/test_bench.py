@@ -3,6 +3,7 @@ import json
 import pathlib
 import re
 import subprocess
+import time
 import unittest
 
 from api_server import KEY, MODEL, SMALL, ApiTest
@@ -130,6 +131,13 @@ class BenchComm(unittest.TestCase):
             self.assertLessEqual(row["min_us"], row["p50_us"])
             self.assertLessEqual(row["p50_us"], row["p99_us"])
             self.assertGreater(row["min_us"], 0)
+
+    def test_a_rank_that_fails_ends_the_others(self):
+        begin = time.monotonic()
+        done = bench("comm", "--transport", "tcp", "--ranks", 2, "--sizes", 1024, "--addresses", "127.0.0.1,192.0.2.77")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertRegex(done.stderr, r"error +rank 1: .*192\.0\.2\.77")
+        self.assertLess(time.monotonic() - begin, 10, done.stderr)
 
     def test_refusals(self):
         for flags, why in (([*self.FLAGS[:-1], "gossip"], "--collectives gossip: expected all-reduce,"),
