@@ -126,6 +126,7 @@ run_wire() {
   timeout 100 bench/comm_netns.sh bash -c '
     sent() { nsenter --net=/run/netns/$NETNS_A cat /proc/net/dev | tr ":" " " | awk -v d="$VETH" "\$1 == d {print \$10}"; }
     before=$(sent)
+    export NCCL_DEBUG=WARN NCCL_DEBUG_FILE=$1/nodes_nccl.%p.log
     "$0" bench comm --json --transport nccl --ranks 2 --netns "$NETNS_A,$NETNS_B" --addresses "$ADDRESS_A,$ADDRESS_B" \
       --sizes 8192,65536,1048576,16777216 >"$1/nodes.json" || exit 1
     moved=$(($(sent) - before)) payload=$(grep -o "\"payload_bytes\": *[0-9]*" "$1/nodes.json" | grep -o "[0-9]*$")
