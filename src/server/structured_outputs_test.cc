@@ -96,7 +96,8 @@ TEST(StructuredOutputs, CompletionsAndStreams) {
   TestServer server;
   for (int seed = 0; seed < 10; ++seed) {
     const Json body = {{"prompt", {"a", "b"}}, {"max_tokens", 200}, {"seed", seed}, {"structured_outputs", {{"regex", "[a-c]{3,5}-\\d+"}}}};
-    for (const Json& choice : server.post("/v1/completions", body).json()["choices"]) {
+    const Json answer = server.post("/v1/completions", body).json();
+    for (const Json& choice : answer["choices"]) {
       EXPECT_TRUE(std::regex_match(choice["text"].get<std::string>(), std::regex("[a-c]{3,5}-\\d+")));
     }
     Json streamed = chat({{"guided_choice", {"yes", "yesterday", "no"}}, {"stream", true}, {"seed", seed}});
