@@ -50,9 +50,11 @@ ProductKernel ProductChoice::choose(cudaStream_t stream, const LinearCall& call,
   CHECK(!candidates.empty());
   if (candidates.size() == 1) return candidates[0];
   const int64_t tokens = call.num_tokens <= kSmallTokens ? call.num_tokens : (call.num_tokens + 7) / 8 * 8;
-  const Key key{call.dtype, call.x_type, call.out_type, call.rows, call.k, tokens, call.gated, call.norm_weight != nullptr, call.rope != nullptr};
+  const Key key{call.dtype, call.x_type, call.out_type, call.rows, call.k, tokens, call.block_scaled, call.gated,
+                call.norm_weight != nullptr, call.rope != nullptr};
   const auto known = chosen_.find(key);
-  if (known != chosen_.end()) return known->second;
+  // What was kept on disk is taken only if it can compute this product.
+  if (known != chosen_.end() && std::find(candidates.begin(), candidates.end(), known->second) != candidates.end()) return known->second;
   if (is_capturing(stream)) return candidates[0];
   ProductKernel best = candidates[0];
   double best_us = 1e30;
@@ -63,7 +65,7 @@ ProductKernel ProductChoice::choose(cudaStream_t stream, const LinearCall& call,
     });
     if (us < best_us) best_us = us, best = kernel;
   }
-  chosen_.emplace(key, best);
+  chosen_.insert_or_assign(key, best);
   return best;
 }
 

@@ -30,7 +30,7 @@ class ProductChoice {
 
   const Tensor& flush() const { return flush_; }
 
-  using Key = std::tuple<DType, DType, DType, int64_t, int64_t, int64_t, bool, bool, bool>;
+  using Key = std::tuple<DType, DType, DType, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
   using Choices = std::map<Key, ProductKernel>;
   Choices& choices() { return chosen_; }
 

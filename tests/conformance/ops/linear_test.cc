@@ -14,7 +14,7 @@ class LinearConformance : public ProductConformance {};
 
 // Odd sizes, tails of every tile, and the shapes of real models.
 const Shape kShapes[] = {{8, 8},      {64, 48},     {136, 250},   {576, 192},   {520, 1030},
-                         {2056, 40},  {1536, 576},  {4096, 1024}, {4096, 6144}, {14336, 136}};
+                         {2056, 40},  {1536, 576},  {64, 34000}, {4096, 1024}, {4096, 6144}, {14336, 136}};
 
 TEST_P(LinearConformance, Linear) {
   for (const Shape& s : kShapes) {
