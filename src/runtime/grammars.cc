@@ -13,15 +13,16 @@ constexpr size_t kMaxKnown = 16;
 }  // namespace
 
 std::shared_ptr<grammar::Automaton> Grammars::find(const GrammarBytes& grammar) {
-  const auto [it, fresh] = known_.try_emplace(grammar.bytes());
-  it->second.used = ++clock_;
-  if (!fresh) return it->second.automaton;
+  if (const auto known = known_.find(grammar.bytes()); known != known_.end()) {
+    known->second.used = ++clock_;
+    return known->second.automaton;
+  }
   if (vocabulary_ == nullptr) {
     if (!source_) throw ConfigError("a request has a grammar, but this rank knows no vocabulary");
     vocabulary_ = std::make_shared<const grammar::Vocabulary>(grammar::Vocabulary::from_bytes(source_()));
   }
   const auto automaton = std::make_shared<grammar::Automaton>(grammar::Grammar::from_bytes(grammar.bytes()), vocabulary_);
-  it->second.automaton = automaton;
+  known_.emplace(grammar.bytes(), Known{automaton, ++clock_});
   if (known_.size() > kMaxKnown) forget_oldest();
   return automaton;
 }
