@@ -35,6 +35,7 @@ struct Request {
   RequestId waits_for = 0;           // a running request that computes what this one begins with
   int64_t num_shared_blocks = 0;     // how many blocks that are
   Clock::time_point started{};       // its first step
+  size_t form = 0;                   // a hash of its grammar, where it has one
 
   std::vector<int32_t> block_ids;
   std::vector<BlockHash> block_hashes;   // of the full blocks of `tokens`

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -12,6 +13,8 @@ namespace {
 constexpr int kPiecesPerStage = 4;
 constexpr int64_t kSmallestPiece = 128;  // of prompts in one step of a pipeline: below it a row costs more
 constexpr int64_t kBlocksWorthWaiting = 4;  // that prompts share: computing less again costs less than a step
+// Grammars of the running requests that differ. Each takes memory and time of the ranks (grammar/automaton.cc has the limits).
+constexpr size_t kMaxForms = 64;
 // A step is one message, and a message has a largest size. Of requests that workers do not know yet it holds all tokens,
 // however few of them it computes: prompts with a long cached prefix would fill it without filling the budget.
 constexpr int64_t kMostNewNumbers = 4 << 20;  // of four bytes each; one request may have more, alone
@@ -67,6 +70,7 @@ void Scheduler::add(EngineRequest spec) {
   request->order = next_order_++;
   if (spec.deadline) ++num_with_deadline_;
   request->spec = std::move(spec);
+  request->form = std::hash<std::string>()(request->spec.sampling.grammar.bytes());
   Request& r = *requests_.emplace(id, std::move(request)).first->second;
   waiting_.emplace(rank_of(r), &r);
   const int64_t needed = kv_.blocks_for(r.num_prompt_tokens + 1);
@@ -100,11 +104,10 @@ void Scheduler::restart() {
   for (const auto& [id, owner] : requests_) {
     Request& request = *owner;
     if (request.running) {
-      running_.erase(rank_of(request));
+      stop_running(request);
       waiting_.emplace(rank_of(request), &request);
       ++request.incarnation;  // one that has never run is still to start for the first time
     }
-    request.running = false;
     request.known_to_workers = false;
     request.num_computed_tokens = 0;
     request.num_confirmed_tokens = 0;
@@ -122,7 +125,11 @@ void Scheduler::finish(Request& request, TokenOutput output) {
   output.num_cached_tokens = request.num_cached_tokens;
   output.started = request.started;
   outputs_.push_back(std::move(output));
-  (request.running ? running_ : waiting_).erase(rank_of(request));
+  if (request.running) {
+    stop_running(request);
+  } else {
+    waiting_.erase(rank_of(request));
+  }
   kv_.release(request);
   if (request.known_to_workers) dropped_.push_back(request.spec.id);
   if (request.spec.deadline) --num_with_deadline_;
@@ -257,9 +264,8 @@ bool Scheduler::make_room(Step& step, Request& request, int64_t num_tokens, std:
 
 void Scheduler::preempt(Step& step, Request& request) {
   step.preempted = true;
-  running_.erase(rank_of(request));
+  stop_running(request);
   kv_.release(request);
-  request.running = false;
   request.num_computed_tokens = 0;
   request.num_confirmed_tokens = 0;
   request.prompt_logprobs.clear();  // its prompt is computed again
@@ -268,6 +274,25 @@ void Scheduler::preempt(Step& step, Request& request) {
   request.known_to_workers = false;
   waiting_.emplace(rank_of(request), &request);
   ++counters_.num_preemptions;
+}
+
+// A request whose grammar would be one too many waits, and lets others pass; first in line, it starts with the next that ends.
+bool Scheduler::may_bring_its_form(const Request& request) const {
+  return request.spec.sampling.grammar.empty() || forms_.size() < kMaxForms || forms_.contains(request.form);
+}
+
+void Scheduler::start_running(Request& request) {
+  running_.emplace(rank_of(request), &request);
+  request.running = true;
+  if (!request.spec.sampling.grammar.empty()) ++forms_[request.form];
+}
+
+void Scheduler::stop_running(Request& request) {
+  running_.erase(rank_of(request));
+  request.running = false;
+  if (request.spec.sampling.grammar.empty()) return;
+  const auto form = forms_.find(request.form);
+  if (--form->second == 0) forms_.erase(form);
 }
 
 // Whether a running request ahead of it still computes enough of the blocks that both begin with: they are taken over then.
@@ -304,7 +329,7 @@ void Scheduler::schedule_waiting(Step& step) {
     if (num_running() >= options_.scheduler.max_num_seqs) return;
     Request& request = *it->second;
     // A preempted request whose last token is still in flight: its tokens are not all known yet.
-    if (request.num_pending > 0 || waits_for_blocks(request)) {
+    if (request.num_pending > 0 || waits_for_blocks(request) || !may_bring_its_form(request)) {
       ++it;
       continue;
     }
@@ -332,9 +357,8 @@ void Scheduler::schedule_waiting(Step& step) {
     request.num_confirmed_tokens = request.num_computed_tokens;
     count_prompt(request, request.num_confirmed_tokens);
     it = waiting_.erase(it);
-    running_.emplace(rank_of(request), &request);
+    start_running(request);
     in_work.add(request);
-    request.running = true;
     place(step, request, n, std::move(*blocks));
   }
 }
@@ -440,6 +464,11 @@ void Scheduler::check_invariants() const {
   }
   kv_.pool().check_invariants(&holders);
   CHECK_EQ(waiting_.size() + running_.size(), requests_.size());
+  int64_t with_form = 0, counted = 0;
+  for (const auto& [rank, request] : running_) with_form += request->spec.sampling.grammar.empty() ? 0 : 1;
+  for (const auto& [form, count] : forms_) counted += count;
+  CHECK_EQ(with_form, counted);
+  CHECK_LE(forms_.size(), kMaxForms);
 }
 
 }  // namespace tutti

@@ -101,6 +101,9 @@ class Scheduler {
   void schedule_waiting(Step& step);
   bool make_room(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t>* new_blocks);
   void preempt(Step& step, Request& request);
+  bool may_bring_its_form(const Request& request) const;
+  void start_running(Request& request);
+  void stop_running(Request& request);
   void place(Step& step, Request& request, int64_t num_tokens, std::vector<int32_t> new_blocks);
   void expire();
   void confirm(Request& request, int64_t computed);
@@ -115,6 +118,7 @@ class Scheduler {
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::map<Rank, Request*> waiting_;
   std::map<Rank, Request*> running_;
+  std::unordered_map<size_t, int64_t> forms_;  // of running requests with a grammar: how many have the same
   std::deque<InFlight> in_flight_;
   std::vector<RequestId> dropped_;
   std::vector<TokenOutput> outputs_;

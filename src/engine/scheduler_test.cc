@@ -355,5 +355,33 @@ TEST(Scheduler, AStepsMessageHasAnEnd) {
   EXPECT_EQ(h.tokens[3].size(), 1u);
 }
 
+// Each form of an answer costs the ranks memory and time: those beyond 64 wait, others pass.
+TEST(Scheduler, FormsThatDifferAreFew) {
+  auto options = make_options();
+  options.scheduler.max_num_seqs = 200;
+  options.scheduler.max_num_batched_tokens = 4096;
+  options.num_kv_blocks = 1000;
+  Harness h(options);
+  for (RequestId id = 1; id <= 102; ++id) {
+    EngineRequest r = make_request(id, 5, id <= 2 ? 1 : 4);
+    if (id <= 100) r.sampling.grammar = GrammarBytes("form " + std::to_string(id));
+    if (id == 101) r.sampling.grammar = GrammarBytes("form 7");  // runs already
+    h.scheduler.add(r);
+  }
+  EXPECT_EQ(h.step().scheduled.size(), 66u);  // 64 forms, 101 and 102
+  EXPECT_EQ(h.scheduler.num_waiting(), 36);
+  EXPECT_EQ(h.finished.size(), 2u);
+  const SchedulerOutput next = h.step();
+  ASSERT_EQ(next.new_requests.size(), 2u);  // two have ended, and two are let in
+  EXPECT_EQ(next.new_requests[0].id, 65u);
+  h.scheduler.restart();
+  h.workers = FakeExecutor({}, h.workers.rule);
+  EXPECT_EQ(h.step().scheduled.size(), 66u);
+  h.scheduler.abort(3);
+  h.collect();
+  h.run_to_end();
+  for (RequestId id = 4; id <= 102; ++id) EXPECT_EQ(h.tokens[id], expected_tokens(id, 4)) << id;
+}
+
 }  // namespace
 }  // namespace tutti
