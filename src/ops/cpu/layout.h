@@ -25,9 +25,9 @@ inline constexpr int kBlock = 32;      // elements that share an activation scal
 inline constexpr int kQuads = kBlock / 4;
 // Rows are computed in groups of this many, which bounds scratch memory; a multiple of every level's tile height.
 inline constexpr int64_t kRowGroup = 240;
-// k is walked in chunks of this many elements, so that a chunk of a panel stays in the first-level cache for all rows.
+// k is walked in chunks of this many elements, so that a chunk of a panel stays in the first-level cache for all rows (of
+// quantised weights each level's own).
 inline constexpr int64_t kPlainChunk = 256;
-inline constexpr int64_t kQuantChunk = 256;
 
 // Panels that few rows may read in turn, a little of each: memory gives more to several streams than to one.
 inline constexpr int kPanelsInTurn = 4;

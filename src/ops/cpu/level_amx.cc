@@ -17,6 +17,7 @@ struct AmxVectors : Avx512<true> {
 };
 using V = AmxVectors;
 constexpr int kTileRows = 16;
+constexpr int64_t kQuantChunk = 256;  // elements of k (layout.h)
 
 // What LDTILECFG reads. `sums` hold products of `rows` rows; every other register from there on takes activations, those
 // between them weights, of `steps` quads or pairs of k.

@@ -61,6 +61,33 @@ void pair_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t r
   }
 }
 
+// One row takes some pairs of each panel in turn.
+void pair_panels_in_turn(const uint8_t* const* panels, int64_t k, const uint8_t* tiles, int64_t rows, float* const* c, int64_t ldc) {
+  constexpr int64_t kStep = 4;  // pairs of a panel before the next one's
+  if (rows > 1) {
+    for (int p = 0; p < kPanelsInTurn; ++p) pair_panel(panels[p], k, tiles, rows, c[p], ldc);
+    return;
+  }
+  const int32_t* a = reinterpret_cast<const int32_t*>(tiles);
+  const int64_t pairs = (k + 1) / 2;
+  __m512 acc[kPanelsInTurn][2] = {};
+  for (int64_t i0 = 0; i0 < pairs; i0 += kStep) {
+    const int64_t end = pairs - i0 < kStep ? pairs : i0 + kStep;
+    for_constants<kPanelsInTurn>([&]<int kPanel>() TUTTI_INLINE {
+      const uint8_t* w = panels[kPanel] + i0 * 128;
+      for (int64_t i = i0; i < end; ++i, w += 128) {
+        const __m512i x = _mm512_set1_epi32(a[i]);
+        acc[kPanel][0] = dot_pairs(acc[kPanel][0], V::load_u(w), x);
+        acc[kPanel][1] = dot_pairs(acc[kPanel][1], V::load_u(w + 64), x);
+      }
+    });
+  }
+  for (int p = 0; p < kPanelsInTurn; ++p) {
+    V::store(c[p], acc[p][0]);
+    V::store(c[p] + V::kLanes, acc[p][1]);
+  }
+}
+
 void pair_tile(const float* x, int64_t stride, int rows, int64_t k, uint8_t* tile) {
   auto* out = reinterpret_cast<int32_t*>(tile);
   for (int r = 0; r < rows; ++r) {
@@ -101,6 +128,7 @@ const LevelKernels& bf16_kernels() {
     k.isa = Isa::kBf16;
     k.name = "bf16";
     k.panel[static_cast<size_t>(DType::kBF16)] = pair_panel;
+    k.panels_in_turn[static_cast<size_t>(DType::kBF16)] = pair_panels_in_turn;
     k.pair_tile_rows = k.float_tile_rows;
     k.pair_tile = pair_tile;
     return k;

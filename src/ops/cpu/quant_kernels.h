@@ -65,11 +65,15 @@ template <class V, class Format, int kRecordRows, int kPanels = 1>
 struct TileShape {
   static constexpr bool kNarrow = kNarrowQuads<V, Format> > 0;
   static constexpr bool kStream = kRecordRows <= kStreamRows;
-  static constexpr int kRows = kNarrow && kRecordRows == 2 * kStreamRows ? kStreamRows : kRecordRows;
+  // With 32 registers six rows x two vectors: a load for each two products, where twelve rows would need one for each.
+  static constexpr bool kWide = V::kManyRegisters && kRecordRows == 12;
+  static constexpr bool kHalves = kWide || (kNarrow && kRecordRows == 2 * kStreamRows);
+  static constexpr int kRows = kHalves ? kRecordRows / 2 : kRecordRows;
   static constexpr int kVectors = kStream ? kPanelRows / V::kLanes : kRecordRows / kRows;
   // What was fastest with 16 registers: sums of 16 bits leave room for twice as many, but one row has codes to unpack.
   static constexpr int kPlainShared = kStreamRows / kRows / (kPanels > 1 ? 2 : 1);
-  static constexpr int kShared = !V::kNarrowSums ? 1 : !kNarrow ? kPlainShared : kRows == 1 ? 2 : 2 * kStreamRows / kRows;
+  static constexpr int kNarrowShared = kRows == 1 ? 2 : 2 * kStreamRows / kRows;
+  static constexpr int kShared = kWide ? 2 : !V::kNarrowSums ? 1 : kNarrow ? kNarrowShared : kPlainShared;
   static constexpr int kTogether = kShared < 1 ? 1 : kShared < kVectors ? kShared : kVectors;
 };
 
@@ -324,7 +328,7 @@ inline constexpr int kFewRows = Format::kUnit > kBlock ? 1 : kStreamRows < V::kQ
 template <class V, class Format>
 void quant_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t rows, float* c, int64_t ldc) {
   using E = ExpandedOf<V, Format>;
-  constexpr int64_t kChunkBlocks = kQuantChunk / kBlock;
+  constexpr int64_t kChunkBlocks = V::kQuantChunk / kBlock;
   alignas(64) uint8_t expanded[Format::kByteCodes ? 1 : kChunkBlocks * E::kUnitBytes];
   const int64_t all_blocks = k / kBlock;
   QuantChunk chunk{.block_bytes = Format::kUnitBytes / Format::kBlocks, .all_blocks = all_blocks,

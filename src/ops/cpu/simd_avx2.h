@@ -10,7 +10,9 @@ struct Avx2 : X86Vectors<Avx2> {
   static constexpr int kLanes = 8;
   static constexpr int kFloatTileRows = 6;
   static constexpr int kQuantTileRows = 8;
+  static constexpr int64_t kQuantChunk = 256;
   static constexpr bool kSignedDot = true;
+  static constexpr bool kManyRegisters = false;
   static constexpr bool kNarrowSums = true;
   static constexpr bool kPanelTurns = true;
   static constexpr int kPrefetchBytes = 0;  // on Zen 3, asking for each line is slower than what the processor fetches ahead

@@ -12,9 +12,13 @@ struct Avx512 : X86Vectors<Avx512<kVnni>> {
   static constexpr int kLanes = 16;
   static constexpr int kFloatTileRows = 12;
   static constexpr int kQuantTileRows = 12;
+  static constexpr int64_t kQuantChunk = 512;
   static constexpr bool kSignedDot = !kVnni;
+  static constexpr bool kManyRegisters = true;
   static constexpr bool kNarrowSums = false;
   static constexpr bool kPanelTurns = false;
+
+  static void barrier() {}  // 32 registers
 
   using X = X86Vectors<Avx512>;
   using F = __m512;

@@ -13,7 +13,9 @@ struct Portable {
   static constexpr int kLanes = 4;
   static constexpr int kFloatTileRows = 4;  // activation rows that a register tile holds, plain weights
   static constexpr int kQuantTileRows = 2;  // the same, quantised weights
+  static constexpr int64_t kQuantChunk = 256;  // elements of k (layout.h)
   static constexpr bool kSignedDot = true;  // dot() takes codes of 8 bits as signed (code - 128)
+  static constexpr bool kManyRegisters = false;  // 32, so that sums of two vectors and six rows stay in them
   static constexpr bool kNarrowSums = false;  // are there dot_narrow() and widen(), for sums that fit 16 bits?
   static constexpr bool kPanelTurns = false;  // do few rows take several panels in turn?
 
