@@ -131,7 +131,7 @@ class Server:
         connection = UnixConnection(self.socket, 10)
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
-        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and line[0] != "#"}
+        return {line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and line[0] != "#"}
 
     def rank_pss(self):
         """Bytes of each rank's process, shared pages counted by share."""

@@ -23,6 +23,8 @@ constexpr size_t kStripeBytes = size_t{256} << 10;
 constexpr size_t kSumBytes = size_t{32} << 10;
 constexpr size_t kWindowBytes = size_t{256} << 10;
 static_assert(kWindowBytes % kSumBytes == 0);
+// A rank sends no more than this beyond what has come from its peer in the same exchange.
+constexpr size_t kAheadBytes = size_t{512} << 10;
 
 }  // namespace
 
@@ -64,8 +66,20 @@ void TcpTransport::add(int peer, bool sending, void* data, size_t bytes) {
   }
 }
 
+// Ranks that pour large messages into the system's buffers, each ahead of what the other reads, fill them to the last byte, and
+// then wait for the system to notice that there is room again: 10 to 60 ms now and then. So they go hand in hand.
 void TcpTransport::exchange(const Call& call) {
-  wire_->exchange(call, transfers_);
+  const auto keep_pace = [this] {
+    for (Transfer& out : transfers_) {
+      if (!out.sending || out.bytes <= kAheadBytes) continue;
+      const auto back = std::find_if(transfers_.begin(), transfers_.end(), [&](const Transfer& t) {
+        return !t.sending && t.peer == out.peer && t.stream == out.stream && t.left() > 0;
+      });
+      out.limit = back == transfers_.end() ? Transfer::kNone : back->done + kAheadBytes;
+    }
+  };
+  keep_pace();
+  wire_->exchange(call, transfers_, keep_pace);
   transfers_.clear();
 }
 
