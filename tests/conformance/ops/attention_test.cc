@@ -26,6 +26,8 @@ struct Case {
 const Case kCases[] = {
     {"one token", 32, 8, 128, 16, {{0, 1}}},
     {"decode", 32, 8, 128, 16, {{511, 512}}},
+    {"two tiles a block", 32, 8, 128, 16, {{600, 601}}},
+    {"more tiles than a cluster takes", 32, 8, 128, 16, {{1100, 1101}}},
     {"decode of several", 32, 8, 128, 16, {{62, 63}, {63, 64}, {64, 65}, {700, 701}, {0, 1}, {1200, 1201}}},
     {"decode of many", 8, 2, 64, 16, std::vector<Span>(150, Span{99, 100})},
     {"long decode", 8, 1, 128, 32, {{4000, 4001}}},
