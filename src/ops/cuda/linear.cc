@@ -142,19 +142,22 @@ void norm_behind(const Context& ctx, const LinearCall& call) {
   rms_norm(ctx, x, weight, 1.0, x);
 }
 
-// What stands beside a product that is timed: one by tiles, with the same tokens, as wide as a layer's smaller ones.
+// What stands beside a product that is timed: one by tiles, with the same tokens, of as many rows as q, k and v may have, and
+// of as many columns as make it small.
 ProductNeighbour neighbour_of(const Context& ctx, const LinearCall& call) {
-  constexpr int64_t kBytes = int64_t{32} << 20, kMostRows = 8192;
+  constexpr int64_t kRows = 6144, kMostBytes = int64_t{32} << 20, kColumns = 64;
+  const auto element = static_cast<int64_t>(dtype_bytes(call.dtype, 1));
   LinearCall other = without_rope(call);
-  other.rows = std::min({kBytes / static_cast<int64_t>(dtype_bytes(call.dtype, call.k)), kMostRows, call.rows}) / kScaleBlock * kScaleBlock;
-  other.norm_weight = nullptr;
-  other.gated = other.add = false;
+  other.rows = kRows;
+  other.k = std::min(call.k, std::min(kMostBytes, call.rows * call.k * element) / (kRows * element)) / kColumns * kColumns;
+  other.norm_weight = other.w_scales = other.x_scales = nullptr;
+  other.block_scaled = other.gated = other.add = false;
   other.left = {};
   other.bias = nullptr;
   other.out = ctx.cuda->product_choice().trial_output();
   other.out_stride = other.rows;
-  if (other.rows == 0 || !linear_tile_can(ctx, other)) return {};
-  return {static_cast<int64_t>(dtype_bytes(call.dtype, other.rows * call.k)), [&ctx, other](const void* w) {
+  if (other.k == 0 || !linear_tile_can(ctx, other)) return {};
+  return {kRows * other.k * element, [&ctx, other](const void* w) {
             LinearCall next = other;
             next.w = w;
             linear_tile(ctx, next);

@@ -10,6 +10,8 @@
 // A product with few tiles has each of them multiplied by a cluster of blocks, a part of k each. They add up their parts in
 // shared memory, each warp of the cluster for whole tokens, always in the same order. How many parts there are depends on the
 // weight alone, so that a token's result does not depend on how many tokens there are.
+//
+// Most of the code is run once by each block, and has to come from memory first: loops are not unrolled.
 #include <algorithm>
 
 #include "base/check.h"
@@ -53,13 +55,18 @@ __device__ void produce(const TileParams& p, const CUtensorMap* w_map, const CUt
   prefetch_map(x_map);
   if (p.fresh) wait_for_previous();
   const int ahead = min(share.end, share.begin + p.stages);
+#pragma unroll 1
   for (int piece = share.begin; piece < ahead; ++piece) bring_weights(share.first, piece, piece - share.begin);
   wait_for_previous();
+#pragma unroll 1
   for (int piece = share.begin; piece < ahead; ++piece) bring_tokens(piece, piece - share.begin);
   RingPosition at;
+#pragma unroll 1
   for (int i = share.begin; i < ahead; ++i) at.advance(p.stages);
   int piece = ahead;
+#pragma unroll 1
   for (int tile = share.first; tile < p.tiles; tile += share.step, piece = share.begin) {
+#pragma unroll 1
     for (; piece < share.end; ++piece, at.advance(p.stages)) {
       wait_phase(&head->empty[at.stage], at.parity ^ 1);
       bring_weights(tile, piece, at.stage);
@@ -78,6 +85,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM)
   uint8_t* ring = shared + sizeof(SharedHead);
   auto* sums = reinterpret_cast<float*>(p.exchange_in_ring ? ring : ring + p.stages * kStageBytes<kTokens>);
   if (threadIdx.x == 0) {
+#pragma unroll 1
     for (int s = 0; s < p.stages; ++s) {
       init_barrier(&head->full[s], 1);
       init_barrier(&head->empty[s], kWarps);
@@ -91,16 +99,24 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM)
     if (threadIdx.x == kConsumers) produce<kTokens, kGated>(p, &w_map, &x_map, head, ring, share);
     return;
   }
+  // Neither weights nor the step's positions and slots are a kernel's before this one (ops/cuda/attention.h).
+  Met<Out, kKind, kOwn<kTokens>> met;
+  met.read_rows(p, share.first);
+  if constexpr (kReadsFirst<kTokens>) met.read_places(p, first_token(), p.slices * kWarps);
   wait_for_previous();
   find_factors<kTokens>(p, head->factors);
   RingPosition next;
+#pragma unroll 1
   for (int tile = share.first; tile < p.tiles; tile += share.step) {
-    Met<Out, kKind, kOwn<kTokens>> met;
-    met.read_rows(p, tile);
-    if constexpr (kReadsFirst<kTokens>) met.read_tokens(p, first_token(), p.slices * kWarps);
+    if (tile != share.first) {
+      met.read_rows(p, tile);
+      if constexpr (kReadsFirst<kTokens>) met.read_places(p, first_token(), p.slices * kWarps);
+    }
+    if constexpr (kReadsFirst<kTokens>) met.read_stream(p, first_token(), p.slices * kWarps);
     // The FP8 units add with about 14 bits: what they sum up is taken over into float32 after each piece.
     constexpr bool kNarrowSums = std::is_same_v<T, fp8>;
     float acc[kEach] = {};
+#pragma unroll 1
     for (int piece = share.begin; piece < share.end; ++piece, next.advance(p.stages)) {
       float scale = 1.0f;
       if (kNarrowSums && p.block_scaled) {
@@ -131,6 +147,36 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM)
   }
 }
 
+constexpr size_t kReserved = 1024;  // shared memory that each block costs beside its own
+
+// Of a block that has so much, one fits on a multiprocessor, and one with less of another kernel beside it.
+size_t bytes_of_half(const Context& ctx) { return (ctx.cuda->shared_memory() + kReserved) / kBlocksPerSM; }
+
+// Blocks of a product that has at most one for each multiprocessor keep apart: where another kernel ends, two of them would
+// else start on the multiprocessors that end first, which then take twice as long as the others that have none.
+bool one_on_each(const Context& ctx, int blocks, int slices) { return slices > 1 && blocks <= ctx.cuda->num_sms(); }
+
+// How many clusters of `slices` blocks run at once, a block on each multiprocessor: those of a cluster are neighbours, so that
+// it depends on how the GPU is built.
+int clusters_at_once(const Context& ctx, int slices) {
+  int& known = ctx.cuda->clusters_at_once()[static_cast<size_t>(slices)];
+  if (known > 0) return known;
+  const auto* kernel = reinterpret_cast<const void*>(tile_kernel<bf16, bf16, 8, ProductKind::kPlain>);
+  const size_t bytes = bytes_of_half(ctx);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), "cudaFuncSetAttribute");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(slices), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(slices * ctx.cuda->num_sms()));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = bytes;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  check(cudaOccupancyMaxActiveClusters(&known, kernel, &config), "cudaOccupancyMaxActiveClusters");
+  return known;
+}
+
 // How many blocks share a tile: as few as give almost every multiprocessor one, and only where all tiles are worked on at
 // once. The same at every number of tokens.
 int slices_of(const Context& ctx, int tiles, int pieces) {
@@ -139,6 +185,7 @@ int slices_of(const Context& ctx, int tiles, int pieces) {
          tiles * (slices + 1) <= kBlocksPerSM * ctx.cuda->num_sms()) {
     ++slices;
   }
+  while (one_on_each(ctx, tiles * slices, slices) && tiles > clusters_at_once(ctx, slices)) --slices;
   return slices;
 }
 
@@ -148,13 +195,14 @@ void launch_tile(const Context& ctx, const LinearCall& call, TileParams& p, cons
   const int most = kBlocksPerSM * ctx.cuda->num_sms(), rounds = (p.tiles * p.slices + most - 1) / most;
   const int clusters = (p.tiles + rounds - 1) / rounds;  // as many as end together
   p.exchange_in_ring = rounds == 1;
-  constexpr size_t kReserved = 1024;  // shared memory that each block costs beside its own
   const size_t exchange = p.exchange_in_ring ? 0 : kSumBytes<kTokens>;
-  const size_t room = (ctx.cuda->shared_memory() + kReserved) / kBlocksPerSM - kReserved - sizeof(SharedHead) - exchange;
+  const size_t room = bytes_of_half(ctx) - 2 * kReserved - sizeof(SharedHead) - exchange;  // beside a block with more than half
   p.stages = std::min(kMaxStages, static_cast<int>(room / kStageBytes<kTokens>));
-  const size_t bytes = sizeof(SharedHead) + static_cast<size_t>(p.stages) * kStageBytes<kTokens> + exchange;
+  size_t bytes = sizeof(SharedHead) + static_cast<size_t>(p.stages) * kStageBytes<kTokens> + exchange;
+  const int blocks = clusters * p.slices;
+  if (one_on_each(ctx, blocks, p.slices)) bytes = std::max(bytes, bytes_of_half(ctx));
   const auto go = [&](auto kernel) {
-    launch_placed(ctx, {.cluster = static_cast<unsigned>(p.slices)}, kernel, dim3(static_cast<unsigned>(clusters * p.slices)), dim3(kThreads), bytes, p, w_map, x_map);
+    launch_placed(ctx, {.cluster = static_cast<unsigned>(p.slices)}, kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), bytes, p, w_map, x_map);
   };
   if constexpr (!std::is_same_v<Out, float>) {
     if (call.gated) return go(tile_kernel<T, Out, kTokens, ProductKind::kGated>);

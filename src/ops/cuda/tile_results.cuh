@@ -131,19 +131,28 @@ struct Met {
     }
   }
 
-  __device__ __forceinline__ void read_tokens(const TileParams& p, int first, int step) {
+  // Of tokens first, first + step, ...: how they are rotated, and their slots.
+  __device__ __forceinline__ void read_places(const TileParams& p, int first, int step) {
+    if constexpr (kKind == ProductKind::kRotated) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const int token = first + i * step;
-      if constexpr (kKind == ProductKind::kRotated) {
+      for (int i = 0; i < kCount; ++i) {
+        const int token = first + i * step, half = p.rope.head_dim / 2;
         slots[i] = -1;
         if (token >= p.tokens) continue;
-        const int half = p.rope.head_dim / 2;
         const float* angle = p.rope.cos_sin + static_cast<int64_t>(p.rope.positions[token]) * p.rope.head_dim + row % half;
         load(angle, cos[i]);
         load(angle + half, sin[i]);
         slots[i] = p.rope.slots[token];
-      } else if constexpr (kKind == ProductKind::kPlain) {
+      }
+    }
+  }
+
+  // What is added to.
+  __device__ __forceinline__ void read_stream(const TileParams& p, int first, int step) {
+    if constexpr (kKind == ProductKind::kPlain) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int token = first + i * step;
         const Out* from = static_cast<const Out*>(p.out) + token * p.out_stride + row;
 #pragma unroll
         for (int j = 0; j < 4; ++j) before[i][j] = 0.0f;
@@ -253,8 +262,13 @@ __device__ void finish_tile(const TileParams& p, const float* factors, float* su
     named_barrier(1, kConsumers);
   }
   const int begin = first_token(), step = p.slices * kWarps;
-  for (int first = begin; first < p.tokens; first += kOwn<kTokens> * step) {
-    if (first != begin || !kReadsFirst<kTokens>) met.read_tokens(p, first, step);
+  const int more = kOwn<kTokens> * step;
+#pragma unroll 1
+  for (int first = begin; first < p.tokens; first += more) {
+    if (first != begin || !kReadsFirst<kTokens>) {
+      met.read_places(p, first, step);
+      met.read_stream(p, first, step);
+    }
     float values[kOwn<kTokens>][4];
 #pragma unroll
     for (int i = 0; i < kOwn<kTokens>; ++i) {
@@ -263,16 +277,16 @@ __device__ void finish_tile(const TileParams& p, const float* factors, float* su
       else if (p.slices <= 4) join<4>(p, sums, token, values[i]);
       else join<kMaxSlices>(p, sums, token, values[i]);
     }
+    if (p.slices > 1 && first + more >= p.tokens) cluster_arrive();  // has read the others
 #pragma unroll
     for (int i = 0; i < kOwn<kTokens>; ++i) {
       const int token = first + i * step;
       if (token < p.tokens) write_token<Out, kKind>(p, factors[token], met, i, tile, token, values[i]);
     }
   }
-  if (p.slices > 1) {
-    cluster_arrive();  // has read the others
-    cluster_wait();
-  }
+  if (p.slices == 1) return;
+  if (begin >= p.tokens) cluster_arrive();
+  cluster_wait();
 }
 
 }  // namespace tutti::cuda
