@@ -197,13 +197,22 @@ void DecodeChain::run(const Step& step) {
   const Tensor inner = arena_->allocate({n, shape_.intermediate}, DType::kBF16);
   const Tensor q = qkv.slice(1, 0, q_size).split_last(shape_.heads, shape_.head_dim);
   const ops::AttentionParams params{.scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim))};
+  const Tensor scaled = arena_->allocate({n, shape_.hidden}, DType::kBF16), squares = arena_->allocate({n, ops::norm_parts(shape_.hidden)}, DType::kF32);
+  bool left = false;
+  const auto normed = [&](const Tensor& weight) {
+    ops::Input input(hidden, weight, 1e-5);
+    if (left) input.scaled = scaled, input.squares = squares;
+    return input;
+  };
   ops::embedding(ctx_, step.ids, embedding_, 0, hidden);
-  for (const Layer& layer : layers_) {
-    ops::qkv_rope_write_kv(ctx_, {hidden, layer.input_norm, 1e-5}, layer.qkv, Tensor(), cos_sin_, RopeLayout::kHalf, step.meta, layer.kv, qkv);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const Tensor next = i + 1 < layers_.size() ? layers_[i + 1].input_norm : Tensor();
+    ops::qkv_rope_write_kv(ctx_, normed(layer.input_norm), layer.qkv, Tensor(), cos_sin_, RopeLayout::kHalf, step.meta, layer.kv, qkv);
     ops::paged_attention(ctx_, q, layer.kv, step.meta, params, heads);
-    ops::linear_add(ctx_, heads.reshape({n, q_size}), layer.o, Tensor(), hidden);
-    ops::gate_up_silu(ctx_, {hidden, layer.post_norm, 1e-5}, layer.gate_up, inner);
-    ops::linear_add(ctx_, inner, layer.down, Tensor(), hidden);
+    left = ops::linear_add(ctx_, heads.reshape({n, q_size}), layer.o, Tensor(), hidden, {layer.post_norm, scaled, squares});
+    ops::gate_up_silu(ctx_, normed(layer.post_norm), layer.gate_up, inner);
+    left = ops::linear_add(ctx_, inner, layer.down, Tensor(), hidden, {next, scaled, squares});
   }
   const int64_t seqs = step.last_rows.size(0);
   Tensor last = hidden;

@@ -15,13 +15,13 @@ DecoderLayer::DecoderLayer(const BuildContext& build, int layer, int kv_index, c
       post_norm_(build, layer_name(layer, "post_norm"), build.config.hidden_size),
       mlp_(build, layer) {}
 
-void DecoderLayer::forward(const ForwardStep& step, Residual& r) const {
+void DecoderLayer::forward(const ForwardStep& step, Residual& r, const RMSNorm* next) const {
   {
     const ArenaScope scratch(step.ctx);
-    r.add(attention_.forward(step, r.norm(input_norm_)));
+    r.add(attention_.forward(step, r.norm(input_norm_)), &post_norm_);
   }
   const ArenaScope scratch(step.ctx);
-  r.add(mlp_.forward(step, r.norm(post_norm_)));
+  r.add(mlp_.forward(step, r.norm(post_norm_)), next);
 }
 
 DecoderModel::DecoderModel(const ModelConfig& config, const TensorPartition& cut, Communicator& tp, LayerRange range,
@@ -50,7 +50,7 @@ void DecoderModel::embed(const ForwardStep& step, const Tensor& ids, Residual& r
 }
 
 void DecoderModel::layers(const ForwardStep& step, Residual& r) const {
-  for (const auto& layer : layers_) layer->forward(step, r);
+  for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->forward(step, r, i + 1 < layers_.size() ? &layers_[i + 1]->input_norm() : nullptr);
 }
 
 const Tensor& DecoderModel::last_hidden(const Tensor& rows, Residual& r) const {

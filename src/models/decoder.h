@@ -24,7 +24,9 @@ class DecoderLayer {
  public:
   DecoderLayer(const BuildContext& build, int layer, int kv_index, const RotaryEmbedding& rotary);
 
-  void forward(const ForwardStep& step, Residual& r) const;
+  // `next`: the norm of the layer behind it, nullptr behind the stage's last.
+  void forward(const ForwardStep& step, Residual& r, const RMSNorm* next) const;
+  const RMSNorm& input_norm() const { return input_norm_; }
 
  private:
   RMSNorm input_norm_;

@@ -6,8 +6,8 @@ void Linear::forward(const Context& ctx, const ops::Input& x, const Tensor& out)
   ops::linear(ctx, x, weight_, bias_, out);
 }
 
-void Linear::add_to(const Context& ctx, const Tensor& x, const Tensor& stream) const {
-  ops::linear_add(ctx, x, weight_, bias_, stream);
+bool Linear::add_to(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const {
+  return ops::linear_add(ctx, x, weight_, bias_, stream, ahead);
 }
 
 ColumnParallelLinear::ColumnParallelLinear(const BuildContext& build, const std::vector<std::string>& names,

@@ -11,6 +11,9 @@
 
 namespace tutti {
 
+// Whether a product was added to the stream, and whether it left what the next norm may take (ops::NormAhead).
+enum class Added { kNot, kPlain, kWithNormAhead };
+
 class OutputProjection {
  public:
   virtual ~OutputProjection() = default;
@@ -19,9 +22,9 @@ class OutputProjection {
   virtual void forward(const Context& ctx, const Tensor& x, const Tensor& out) const = 0;
   // True: out is this rank's part of a sum that Residual completes. False: out is the result.
   virtual bool is_partial() const = 0;
-  // stream += x W^T + b in one kernel, where this rank has the whole sum and nothing else is done to it. False: nothing was
+  // stream += x W^T + b in one kernel, where this rank has the whole sum and nothing else is done to it; kNot: nothing was
   // done, it is forward()'s.  stream [num_tokens, out_features]
-  virtual bool add_in_place(const Context& ctx, const Tensor& x, const Tensor& stream) const = 0;
+  virtual Added add_in_place(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const = 0;
 };
 
 // Cut by input features: no exchange before the product, an all-reduce after it. The order of the additions, hence the
@@ -33,9 +36,9 @@ class PartialSumProjection final : public OutputProjection {
       : alone_(build.tp.size() == 1), linear_(build, name, in_features, out_features, columns, bias) {}
   void forward(const Context& ctx, const Tensor& x, const Tensor& out) const override { linear_.forward(ctx, x, out); }
   bool is_partial() const override { return true; }
-  bool add_in_place(const Context& ctx, const Tensor& x, const Tensor& stream) const override {
-    if (alone_) linear_.add_to(ctx, x, stream);
-    return alone_;
+  Added add_in_place(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const override {
+    if (!alone_) return Added::kNot;
+    return linear_.add_to(ctx, x, stream, ahead) ? Added::kWithNormAhead : Added::kPlain;
   }
 
  private:
@@ -54,7 +57,7 @@ class GatheredProjection final : public OutputProjection {
                      std::vector<Range> inputs, bool bias);
   void forward(const Context& ctx, const Tensor& x, const Tensor& out) const override;
   bool is_partial() const override { return false; }
-  bool add_in_place(const Context&, const Tensor&, const Tensor&) const override { return false; }
+  Added add_in_place(const Context&, const Tensor&, const Tensor&, const ops::NormAhead&) const override { return Added::kNot; }
 
  private:
   void gather_inputs(const Context& ctx, const Tensor& x, const Tensor& whole) const;

@@ -6,6 +6,7 @@ Residual::Residual(const Context& ctx, Communicator& tp, int64_t num_tokens, int
   hidden_ = ctx.arena->allocate({num_tokens, hidden_size}, ctx.activations);
   output_ = ctx.arena->allocate({num_tokens, hidden_size}, ctx.activations);
   normed_ = ctx.arena->allocate({num_tokens, hidden_size}, ctx.activations);
+  if (!ctx.device.is_cpu()) squares_ = ctx.arena->allocate({num_tokens, ops::norm_parts(hidden_size)}, DType::kF32);
 }
 
 const Tensor& Residual::hidden() {
@@ -32,9 +33,13 @@ bool Residual::complete_with(const RMSNorm& norm) {
   return true;
 }
 
-void Residual::add(const BlockOutput& block) {
+void Residual::add(const BlockOutput& block, const RMSNorm* next) {
   CHECK(!owed_);
-  if (block.projection.add_in_place(ctx_, block.input, hidden_)) return;
+  ops::NormAhead ahead;
+  if (next != nullptr && squares_.defined()) ahead = {next->weight(), normed_, squares_};
+  const Added added = block.projection.add_in_place(ctx_, block.input, hidden_, ahead);
+  left_for_ = added == Added::kWithNormAhead ? next : nullptr;
+  if (added != Added::kNot) return;
   block.projection.forward(ctx_, block.input, output_);
   owed_ = true;
   partial_ = block.projection.is_partial();
@@ -43,10 +48,12 @@ void Residual::add(const BlockOutput& block) {
 ops::Input Residual::norm(const RMSNorm& norm) {
   ops::Input input = owed_ ? ops::Input(normed(norm)) : ops::Input(hidden_, norm.weight(), norm.eps());
   input.keep_outliers = true;
+  if (left_for_ == &norm) input.scaled = normed_, input.squares = squares_;
   return input;
 }
 
 const Tensor& Residual::normed(const RMSNorm& norm) {
+  left_for_ = nullptr;  // its place is needed
   if (owed_ && complete_with(norm)) return normed_;
   if (owed_) {
     complete();
@@ -60,6 +67,7 @@ const Tensor& Residual::normed(const RMSNorm& norm) {
 
 void Residual::keep_rows(const Tensor& rows) {
   if (rows.size(0) == hidden_.size(0)) return;  // all of them
+  left_for_ = nullptr;
   const int64_t hidden_size = hidden_.size(1);
   const auto gather = [&](const Tensor& from) {
     const Tensor kept = ctx_.arena->allocate({rows.size(0), hidden_size}, from.dtype());

@@ -17,8 +17,9 @@ class Residual {
   // The stream itself, complete: to be filled by the embedding or the previous stage, and sent to the next one.
   const Tensor& hidden();
 
-  // x = x + the block's output, summed over the group's ranks where it is partial.
-  void add(const BlockOutput& block);
+  // x = x + the block's output, summed over the group's ranks where it is partial. `next`: the norm that will be asked for
+  // next, if it is known; the product may do a part of its work.
+  void add(const BlockOutput& block, const RMSNorm* next = nullptr);
   // norm(x) for the products that read it, which may compute it themselves; valid until the next call.
   ops::Input norm(const RMSNorm& norm);
   // norm(x) as a tensor; likewise.
@@ -34,7 +35,9 @@ class Residual {
   Communicator& tp_;
   Tensor hidden_;
   Tensor output_;
-  Tensor normed_;
+  Tensor normed_;        // or what a product left for left_for_
+  Tensor squares_;       // with it; on GPUs
+  const RMSNorm* left_for_ = nullptr;
   bool owed_ = false;     // output_ holds what hidden_ lacks
   bool partial_ = false;  // and it is this rank's part of a sum
 };

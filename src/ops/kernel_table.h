@@ -51,7 +51,8 @@ struct KernelTable {
   // there is no kernel for this case). Elsewhere ops.cc does one after the other.
   void (*linear_of_norm)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) = nullptr;
   void (*gate_up_silu_of_norm)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& out) = nullptr;
-  void (*linear_add)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual) = nullptr;
+  bool (*linear_add)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
+                     const ops::NormAhead& ahead) = nullptr;
   bool (*qkv_rope_write_kv)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
                             RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv) = nullptr;
   PackedWeight (*pack_weight_fp8)(const Context&, std::span<const Tensor> pieces, std::span<const Tensor> scales) = nullptr;

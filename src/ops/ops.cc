@@ -53,6 +53,13 @@ void check_write(const Tensor& k, const Tensor& v, const AttentionMetadata& meta
   CHECK(meta.slot_mapping.dtype() == DType::kI64);
 }
 
+void check_squares(const Tensor& squares, const Tensor& of) {
+  CHECK_EQ(squares.rank(), 2);
+  CHECK_EQ(squares.size(0), of.size(0));
+  CHECK_EQ(squares.size(1), norm_parts(of.size(1)));
+  CHECK(squares.dtype() == DType::kF32 && squares.is_contiguous());
+}
+
 void check_product(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias) {
   CHECK(w.defined());
   check_activations(ctx, x.x, x.x.size(0), w.in_features);
@@ -62,6 +69,10 @@ void check_product(const Context& ctx, const Input& x, const PackedWeight& w, co
     CHECK_EQ(vector.size(0), size);
     CHECK(vector.dtype() == DType::kF32);
   }
+  if (!x.scaled.defined()) return;
+  CHECK(x.norm_weight.defined());
+  check_same_shape(x.scaled, x.x);
+  check_squares(x.squares, x.x);
 }
 
 // What an op takes from the arena until its end.
@@ -182,15 +193,22 @@ void linear(const Context& ctx, const Input& x, const PackedWeight& w, const Ten
   table.linear(ctx, scratch.normed(x), w, bias, out);
 }
 
-void linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual) {
+bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
+                const NormAhead& ahead) {
   check_product(ctx, x, w, bias);
   check_activations(ctx, residual, x.size(0), w.out_features);
+  if (ahead.weight.defined()) {
+    check_same_shape(ahead.scaled, residual);
+    check_squares(ahead.squares, residual);
+    CHECK_EQ(ahead.weight.size(0), w.out_features);
+  }
   const KernelTable& table = kernel_table(ctx);
-  if (table.linear_add != nullptr) return table.linear_add(ctx, x, w, bias, residual);
+  if (table.linear_add != nullptr) return table.linear_add(ctx, x, w, bias, residual, ahead);
   const Scratch scratch(ctx);
   const Tensor out = scratch.tensor(residual);
   table.linear(ctx, x, w, bias, out);
   table.add(ctx, residual, out);
+  return false;
 }
 
 void gate_up_silu(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& out) {

@@ -33,6 +33,15 @@ PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces,
 // ids I32 [num_tokens], table [rows, hidden_size], out [num_tokens, hidden_size]
 void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
 
+// What linear_add() may leave for the norm that reads the stream next, so that it need not be a kernel of its own:
+// rms_norm(x) is `scaled` times a factor of the row, which products apply to their sums.
+constexpr int64_t norm_parts(int64_t n) { return (n + 127) / 128; }
+struct NormAhead {
+  Tensor weight;   // F32 [hidden_size], the norm's; undefined: nothing is asked for
+  Tensor scaled;   // [num_tokens, hidden_size]: x * weight
+  Tensor squares;  // F32 [num_tokens, norm_parts(hidden_size)]: sums of x^2 over parts of the row
+};
+
 // What a product reads: a tensor as it is, or rms_norm of it, which GPUs then compute in the product's own kernel.
 struct Input {
   Input(const Tensor& tensor) : x(tensor) {}  // NOLINT: a tensor is an input
@@ -40,6 +49,8 @@ struct Input {
   Tensor x;            // [num_tokens, in_features]
   Tensor norm_weight;  // F32 [in_features]; undefined: no norm
   double eps = 0;
+  Tensor scaled;   // of x and this norm, where linear_add() left them; undefined otherwise
+  Tensor squares;
   // Where CPUs round inputs to 8 bits: blocks with an element far above the row get a second code (ops/cpu/outliers.h). Not
   // for what crosses between ranks as codes.
   bool keep_outliers = false;
@@ -48,8 +59,10 @@ struct Input {
 // out = x W^T (+ bias).  out [num_tokens, out_features], bias F32 [out_features] or undefined
 void linear(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
 
-// residual += x W^T (+ bias).  x [num_tokens, in_features], residual [num_tokens, out_features], bias as above
-void linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual);
+// residual += x W^T (+ bias).  x [num_tokens, in_features], residual [num_tokens, out_features], bias as above.
+// True: `ahead` was filled from the new residual; false: there is no kernel for it, and what is in it means nothing.
+bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
+                const NormAhead& ahead = {});
 
 // out = silu(x Wg^T) * (x Wu^T), `w` packed from the pieces {gate, up} of equal size.  out [num_tokens, intermediate_size]
 void gate_up_silu(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& out);

@@ -23,12 +23,18 @@ int padded_dim(int64_t head_dim) {
 }
 
 // Depends on the number of sequences, not on their lengths, so that a captured graph stays right as they grow.
-// Clusters pay off where the parts of a sequence are short: with more blocks their common start costs more than they spare.
 void choose_splits(const Context& ctx, int64_t blocks, AttentionArgs& a) {
-  const auto splits = static_cast<unsigned>(std::clamp<int64_t>(kBlocksPerSM * ctx.cuda->num_sms() / blocks, 1, kMaxSplits));
-  const bool clusters = ctx.cuda->capability() >= 90 && blocks <= kShallowSlots;
-  a.cluster = clusters ? static_cast<int>(std::min<unsigned>(std::bit_floor(splits), kMaxCluster)) : 1;
-  a.splits = static_cast<int>(splits) / a.cluster * a.cluster;
+  const auto most = static_cast<int>(std::clamp<int64_t>(kBlocksPerSM * ctx.cuda->num_sms() / blocks, 1, kMaxSplits));
+  if (ctx.cuda->capability() < 90) {
+    a.splits = most;
+    a.cluster = 1;
+  } else if (blocks <= kShallowSlots) {
+    a.cluster = std::min(static_cast<int>(std::bit_floor(static_cast<unsigned>(most))), kMaxCluster);
+    a.splits = most / a.cluster * a.cluster;
+  } else {
+    // One cluster for each sequence and head. Larger ones do not fill the GPU: some of as many as fit would come after the others.
+    a.splits = a.cluster = most <= 2 ? most : std::clamp(3 * most / 4, 2, kMaxCluster);
+  }
 }
 
 }  // namespace

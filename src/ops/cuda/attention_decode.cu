@@ -3,6 +3,8 @@
 // of a cluster of blocks, each block some of the results; and last those of several clusters by the block that arrives last.
 // All in their order. A fifth warp keeps the tiles coming through the bulk copy engine;
 // where there is none (before compute capability 9.0) or the cache is not swizzled, the four copy them themselves.
+//
+// What several clusters have goes through memory, which takes longer than a block takes for another tile.
 #include <algorithm>
 
 #include "base/check.h"
@@ -14,9 +16,11 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-// Stages of the ring that the fifth warp fills; 0: the four warps copy, into two buffers in turn. One stage where parts are short
+// Stages of the ring that the fifth warp fills; 0: the four warps copy, into two buffers in turn. Two stages where parts are short
 // (kShallowSlots): then the block fits beside those of the product before it, and those of the product after it beside this.
-constexpr int kCopying = 0, kShallow = 1;
+constexpr int kCopying = 0, kShallow = 2;
+// So many tiles are a block's, rather than that there are several clusters.
+constexpr int kTilesOfBlock = 2;
 template <int kDim>
 constexpr int kDeep = kDim <= 128 ? 3 : 2;
 static_assert(kWarps * 16 == kTileTokens);
@@ -31,7 +35,7 @@ struct DecodeShared {
       T keys[kStages][Tile::kElements];
       T values[kStages][Tile::kElements];
     } tiles;
-    float out[kWarps][kDecodeRows][kDim];  // when the tiles are done
+    float out[kWarps][kDecodeRows][kDim + 8];  // when the tiles are done; rows of a warp's store in different banks
   };
   float max[kWarps][kDecodeRows];
   float sum[kWarps][kDecodeRows];
@@ -51,15 +55,16 @@ __device__ void load_queries(T* q, const T* from, int rows, int head_dim) {
   }
 }
 
-// Joins the warps' states: the whole block's maximum and sum of each row, and out[0] as their sum.
+// The warps' states of rows [0, rows) to shared memory.
 template <typename Shared, int kDim>
-__device__ void join_warps(Shared& shared, RowState<kDim>& state) {
+__device__ void share_states(Shared& shared, RowState<kDim>& state, int rows) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
   state.finish();
   named_barrier(1, kThreads);  // the tiles are done
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = group + 8 * h;
+    if (row >= rows) continue;
     if (member == 0) {
       shared.max[warp][row] = state.max[h];
       shared.sum[warp][row] = state.sum[h];
@@ -75,20 +80,23 @@ __device__ void join_warps(Shared& shared, RowState<kDim>& state) {
 struct Joined {
   float max;
   float sum;
-  float out;
+  float out[4];
 };
 
-// Row and dimension of the block's result from the four warps' parts.
+// A row's dimensions [dim, dim + 4) of the block's result from the four warps' parts.
 template <typename Shared>
 __device__ Joined joined(const Shared& shared, int row, int dim) {
-  Joined all{-INFINITY, 0.0f, 0.0f};
+  Joined all{-INFINITY, 0.0f, {}};
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) all.max = fmaxf(all.max, shared.max[w][row]);
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
     const float weight = all.max == -INFINITY ? 0.0f : exp2f(shared.max[w][row] - all.max);
     all.sum += weight * shared.sum[w][row];
-    all.out += weight * shared.out[w][row][dim];
+    float out[4];
+    load(&shared.out[w][row][dim], out);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) all.out[i] += weight * out[i];
   }
   return all;
 }
@@ -228,7 +236,8 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
   }
   const int first_visible = a.window > 0 ? max(0, length - a.window) : 0;
   const int first_tile = first_visible / kTileTokens, tiles = (length + kTileTokens - 1) / kTileTokens - first_tile;
-  const int per_split = (tiles + a.splits - 1) / a.splits, active = (tiles + per_split - 1) / per_split;
+  const int parts = tiles <= kTilesOfBlock * a.cluster ? a.cluster : a.splits;
+  const int per_split = (tiles + parts - 1) / parts, active = (tiles + per_split - 1) / per_split;
   const int split = blockIdx.x;
   if (split >= active) return;
   const int begin = first_tile + split * per_split, end = first_tile + min(tiles, (split + 1) * per_split);
@@ -253,18 +262,21 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
   const Visible visible[2] = {{first_visible, length - 1}, {first_visible, length - 1}};
   if constexpr (kBulk) attend_bulk<T>(shared, state, a, begin, end, length, visible);
   else attend_copying<T, KV>(shared, state, a, table, kv_head, begin, end, length, visible);
-  join_warps(shared, state);
+  share_states(shared, state, rows);
 
   T* out = static_cast<T*>(a.out) + token_row * a.out_stride + static_cast<int64_t>(first_head) * a.head_dim;
   const int64_t slot = static_cast<int64_t>(seq) * gridDim.y + blockIdx.y;
-  for (int i = threadIdx.x; i < rows * a.head_dim; i += kThreads) {
-    const int row = i / a.head_dim, dim = i % a.head_dim;
-    const Joined all = joined(shared, row, dim);
+  const int units = a.head_dim / 4;
+  for (int i = threadIdx.x; i < rows * units; i += kThreads) {
+    const int row = i / units, dim = i % units * 4;
+    Joined all = joined(shared, row, dim);
     if (active == 1) {
-      out[row * a.head_dim + dim] = from_float<T>(all.out / all.sum);
+#pragma unroll
+      for (float& v : all.out) v /= all.sum;
+      store(out + row * a.head_dim + dim, all.out);
       continue;
     }
-    shared.out[0][row][dim] = all.out;  // no other thread has read or will read these
+    store(&shared.out[0][row][dim], all.out);  // no other thread has read or will read these
     if (dim == 0) shared.stats[row] = make_float2(all.max, all.sum);
   }
   if (active == 1) return;

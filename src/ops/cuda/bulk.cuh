@@ -83,6 +83,13 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
 #endif
 }
 
+// Brings a tensor's description to where copies look for it.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#endif
+}
+
 // A box of a two-dimensional tensor, first element (column, row).
 __device__ __forceinline__ void tensor_copy(void* to, const CUtensorMap* map, int column, int row, Barrier* barrier) {
 #if __CUDA_ARCH__ >= 900

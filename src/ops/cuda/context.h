@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <memory>
 #include <string>
 
@@ -45,6 +46,9 @@ class CudaContext {
   static constexpr int kCounters = 1 << 16;
   unsigned* counters() const { return counters_.data_as<unsigned>(); }
 
+  // By the number of their blocks; 0: not known yet (linear_tile.cu).
+  std::array<int, 9>& clusters_at_once() const { return clusters_at_once_; }
+
   // Tile descriptors for the bulk copy engine, bytes with 128-byte swizzle. Of `rows` rows cut into boxes of [box_rows, 128];
   // and of `groups` of `rows` rows each, one behind the other, cut into boxes of [box_groups, box_rows, 128].
   CUtensorMap tensor_map(const void* data, int64_t rows, int64_t columns, int64_t row_bytes, int box_rows) const;
@@ -59,6 +63,7 @@ class CudaContext {
   DType activations_;
   CudaOptions options_;
   Tensor counters_;
+  mutable std::array<int, 9> clusters_at_once_{};
   std::unique_ptr<cuda::ProductChoice> product_choice_;
   std::unique_ptr<cuda::CublasLt> cublas_lt_;
   std::unique_ptr<cuda::Upload> upload_;

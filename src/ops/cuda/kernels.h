@@ -48,7 +48,8 @@ void dequantize_rows(const Context& ctx, const Tensor& w, const float* scales, b
 PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces, std::span<const Tensor> scales);
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
 void linear(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
-void linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual);
+bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
+                const ops::NormAhead& ahead);
 void gate_up_silu(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& out);
 bool qkv_rope_write_kv(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
                        RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv);

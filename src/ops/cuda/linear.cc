@@ -57,6 +57,11 @@ LinearCall make_call(const ops::Input& in, const PackedWeight& w, const Tensor& 
   call.num_tokens = in.x.size(0);
   call.norm_weight = in.norm_weight.defined() ? in.norm_weight.data_as<float>() : nullptr;
   call.eps = static_cast<float>(in.eps);
+  if (in.scaled.defined()) {
+    call.scaled = in.scaled.data();
+    call.scaled_stride = in.scaled.stride(0);
+    call.squares = in.squares.data_as<float>();
+  }
   call.bias = bias.defined() ? bias.data_as<float>() : nullptr;
   call.out = out.data();
   call.out_stride = out.stride(0);
@@ -71,13 +76,25 @@ LinearCall without_rope(const LinearCall& call) {
   return plain;
 }
 
-void by_library(const Context& ctx, const LinearCall& call, const Tensor& bias, const Tensor& out) {
+// The norm as a kernel of its own: what it gives is the call's from here on.
+void norm_apart(const Context& ctx, const ops::Input& in, const Scratch& scratch, LinearCall& call) {
+  const Tensor normed = scratch.tensor({call.num_tokens, call.k}, call.x_type);
+  rms_norm(ctx, in.x, in.norm_weight, in.eps, normed);
+  call.x = normed.data();
+  call.x_stride = normed.stride(0);
+  call.norm_weight = nullptr;
+  call.scaled = nullptr;
+  call.squares = nullptr;
+}
+
+void by_library(const Context& ctx, LinearCall call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
+  const Scratch scratch(ctx);
+  if (call.norm_weight != nullptr) norm_apart(ctx, in, scratch, call);
   if (!call.gated) {
     ctx.cuda->cublas_lt().multiply(call);
     if (bias.defined()) add_bias(ctx, bias, out);
     return;
   }
-  const Scratch scratch(ctx);
   const Tensor both = scratch.tensor({call.num_tokens, call.rows}, call.out_type);
   LinearCall plain = call;
   plain.gated = false;
@@ -95,6 +112,14 @@ void in_tiles(const Context& ctx, const LinearCall& call) {
     part.x = static_cast<const std::byte*>(call.x) + dtype_bytes(call.x_type, begin * call.x_stride);
     part.out = static_cast<std::byte*>(call.out) + dtype_bytes(call.out_type, begin * call.out_stride);
     if (call.x_scales != nullptr) part.x_scales = call.x_scales + begin;
+    if (call.scaled != nullptr) {
+      part.scaled = static_cast<const std::byte*>(call.scaled) + dtype_bytes(call.x_type, begin * call.scaled_stride);
+      part.squares = call.squares + begin * ops::norm_parts(call.k);
+    }
+    if (call.left.weight != nullptr) {
+      part.left.scaled = static_cast<std::byte*>(call.left.scaled) + dtype_bytes(call.out_type, begin * call.left.stride);
+      part.left.squares = call.left.squares + begin * ops::norm_parts(call.rows);
+    }
     if (!linear_tile_can(ctx, part)) {
       throw ConfigError("batch invariance: no kernel for a weight [" + std::to_string(call.rows) + ", " + std::to_string(call.k) +
                         "], whose rows are to be multiples of 16 bytes");
@@ -103,37 +128,79 @@ void in_tiles(const Context& ctx, const LinearCall& call) {
   }
 }
 
-// A call without norm, whose weight and tokens are of one type, by the fastest kernel.
-void multiply(const Context& ctx, const LinearCall& call, const Tensor& bias, const Tensor& out) {
+// Can tiles apply the norm, of which the product before left its part?
+bool tiles_can_norm(const Context& ctx, const LinearCall& call) {
+  LinearCall part = without_rope(call);
+  if (ctx.cuda->batch_invariant()) part.num_tokens = std::min(part.num_tokens, kMaxTileTokens);  // tokens come in parts
+  return call.scaled != nullptr && linear_tile_can(ctx, part);
+}
+
+// What the norm behind it costs where a product has left nothing for it: part of a trial.
+void norm_behind(const Context& ctx, const LinearCall& call) {
+  const Tensor weight = Tensor::view(const_cast<float*>(call.left.weight), {call.rows}, DType::kF32, ctx.device);
+  const Tensor x = Tensor::view(call.left.scaled, {call.num_tokens, call.rows}, call.out_type, ctx.device);
+  rms_norm(ctx, x, weight, 1.0, x);
+}
+
+// What stands beside a product that is timed: one by tiles, with the same tokens, of as many rows as q, k and v may have, and
+// of as many columns as make it small.
+ProductNeighbour neighbour_of(const Context& ctx, const LinearCall& call) {
+  constexpr int64_t kRows = 6144, kMostBytes = int64_t{32} << 20, kColumns = 64;
+  const auto element = static_cast<int64_t>(dtype_bytes(call.dtype, 1));
+  LinearCall other = without_rope(call);
+  other.rows = kRows;
+  other.k = std::min(call.k, std::min(kMostBytes, call.rows * call.k * element) / (kRows * element)) / kColumns * kColumns;
+  other.norm_weight = other.w_scales = other.x_scales = nullptr;
+  other.block_scaled = other.gated = other.add = false;
+  other.left = {};
+  other.bias = nullptr;
+  other.out = ctx.cuda->product_choice().trial_output();
+  other.out_stride = other.rows;
+  if (other.k == 0 || !linear_tile_can(ctx, other)) return {};
+  return {kRows * other.k * element, [&ctx, other](const void* w) {
+            LinearCall next = other;
+            next.w = w;
+            linear_tile(ctx, next);
+          }};
+}
+
+// A call whose weight and tokens are of one type, with no norm or with one that tiles can apply, by the fastest kernel.
+// Whether it left what call.left asks for.
+bool multiply(const Context& ctx, const LinearCall& call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
   const LinearCall plain = without_rope(call);
   if (ctx.cuda->batch_invariant()) {
     in_tiles(ctx, plain);
     if (call.rope != nullptr) (*call.rotate)();
-    return;
+    return call.left.weight != nullptr;
   }
   std::vector<ProductKernel> candidates;
   const bool tile = linear_tile_can(ctx, plain);
+  if (tile) candidates.push_back(ProductKernel::kTile);
   // Alone it is often the fastest of a few tokens' kernels, but not between others.
   if (linear_small_can(ctx, plain) && (!tile || call.num_tokens <= kFewTokens)) candidates.push_back(ProductKernel::kSmall);
-  if (tile) candidates.push_back(ProductKernel::kTile);
   if (!call.block_scaled) candidates.push_back(ProductKernel::kLibrary);
-  LinearCall trial = call;
-  if (call.add) trial.out = ctx.cuda->product_choice().flush().data();  // 64 tokens at most: it is large enough
   const auto run = [&](ProductKernel kernel, const LinearCall& what, const Tensor& with_bias) {
     if (kernel == ProductKernel::kSmall && linear_small_can(ctx, what)) return linear_small(ctx, what);
     if (kernel == ProductKernel::kTile && linear_tile_can(ctx, what)) return linear_tile(ctx, what);
     const LinearCall apart = without_rope(what);
     if (kernel == ProductKernel::kSmall) linear_small(ctx, apart);
     else if (kernel == ProductKernel::kTile) linear_tile(ctx, apart);
-    else by_library(ctx, apart, with_bias, out);
+    else by_library(ctx, apart, in, with_bias, out);
     if (what.rope != nullptr) (*what.rotate)();
   };
-  run(ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, [&](ProductKernel kernel) { run(kernel, trial, Tensor()); }),
-      call, bias);
+  LinearCall trial = call;
+  if (call.add) trial.out = ctx.cuda->product_choice().trial_output();  // 64 tokens at most: it is large enough
+  const ProductKernel kernel = ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, [&](ProductKernel which, const void* w) {
+    trial.w = w;
+    run(which, trial, Tensor());
+    if (call.left.weight != nullptr && which != ProductKernel::kTile) norm_behind(ctx, call);
+  }, neighbour_of(ctx, call));
+  run(kernel, call, bias);
+  return kernel == ProductKernel::kTile && call.left.weight != nullptr;
 }
 
 // FP8 weights as 16-bit ones, some rows at a time.
-void multiply_widened(const Context& ctx, const LinearCall& call, const Tensor& bias, const Tensor& out) {
+void multiply_widened(const Context& ctx, const LinearCall& call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
   constexpr int64_t kBytesAtOnce = int64_t{32} << 20;
   const Scratch scratch(ctx);
   const int64_t at_once = std::clamp<int64_t>(kBytesAtOnce / (2 * call.k) / kScaleBlock * kScaleBlock, kScaleBlock, call.rows);
@@ -154,37 +221,35 @@ void multiply_widened(const Context& ctx, const LinearCall& call, const Tensor& 
     part.bias = part_bias.defined() ? part_bias.data_as<float>() : nullptr;
     part.out = columns.data();
     part.out_stride = columns.stride(0);
-    multiply(ctx, part, part_bias, columns);
+    multiply(ctx, part, in, part_bias, columns);
   }
   if (call.gated) silu_mul(ctx, to, out);
   if (call.rope != nullptr) (*call.rotate)();
 }
 
-// A norm, the rounding of tokens and the product, one after the other. `bias` and `out` are the call's, as tensors.
-void staged(const Context& ctx, LinearCall call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
+// A norm, the rounding of tokens and the product, one after the other. `bias` and `out` are the call's, as tensors. Whether
+// it left what call.left asks for.
+bool staged(const Context& ctx, LinearCall call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
   const Scratch scratch(ctx);
   if (call.dtype == DType::kF8E4M3 && ctx.cuda->fp8_tokens()) {
     LinearCall rounded = call;
     rounded.x_type = DType::kF8E4M3;
     rounded.x_stride = call.k;
     rounded.norm_weight = nullptr;
+    rounded.scaled = nullptr;
+    rounded.squares = nullptr;
     if (!call.block_scaled || linear_tile_can(ctx, without_rope(rounded))) {
       const Tensor codes = scratch.tensor({call.num_tokens, call.k}, DType::kF8E4M3), scales = scratch.tensor({call.num_tokens}, DType::kF32);
       quantize_rows(ctx, in.x, in.norm_weight, in.eps, codes, scales);
       rounded.x = codes.data();
       rounded.x_scales = scales.data_as<float>();
-      return multiply(ctx, rounded, bias, out);
+      return multiply(ctx, rounded, in, bias, out);
     }
   }
-  if (in.norm_weight.defined()) {
-    const Tensor normed = scratch.tensor({call.num_tokens, call.k}, call.x_type);
-    rms_norm(ctx, in.x, in.norm_weight, in.eps, normed);
-    call.x = normed.data();
-    call.x_stride = normed.stride(0);
-    call.norm_weight = nullptr;
-  }
-  if (call.dtype == DType::kF8E4M3) multiply_widened(ctx, call, bias, out);
-  else multiply(ctx, call, bias, out);
+  if (in.norm_weight.defined() && !tiles_can_norm(ctx, call)) norm_apart(ctx, in, scratch, call);
+  if (call.dtype != DType::kF8E4M3) return multiply(ctx, call, in, bias, out);
+  multiply_widened(ctx, call, in, bias, out);
+  return false;
 }
 
 // The kernel for few tokens with all that the call asks for in it, where it can and is faster than `others`, which do one
@@ -199,12 +264,13 @@ bool small_product(const Context& ctx, const LinearCall& call, const Tensor& out
     LinearCall trial = call;
     Tensor trial_out = out;
     if (call.add) {
-      trial_out = Tensor::view(ctx.cuda->product_choice().flush().data(), {out.size(0), out.size(1)}, out.dtype(), ctx.device);
+      trial_out = Tensor::view(ctx.cuda->product_choice().trial_output(), {out.size(0), out.size(1)}, out.dtype(), ctx.device);
       trial.out = trial_out.data();
       trial.out_stride = trial_out.stride(0);
     }
     const ProductKernel candidates[] = {ProductKernel::kSmall, ProductKernel::kStaged};
-    kernel = ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, [&](ProductKernel which) {
+    kernel = ctx.cuda->product_choice().choose(ctx.cuda->stream(), call, candidates, [&](ProductKernel which, const void* w) {
+      trial.w = w;
       if (which == ProductKernel::kSmall) linear_small(ctx, trial);
       else others(trial, trial_out);
     });
@@ -215,10 +281,11 @@ bool small_product(const Context& ctx, const LinearCall& call, const Tensor& out
   return true;
 }
 
-void product(const Context& ctx, const LinearCall& call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
+// Whether it left what call.left asks for.
+bool product(const Context& ctx, const LinearCall& call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
   CHECK(call.dtype == DType::kF8E4M3 || call.dtype == call.x_type);
-  if (small_product(ctx, call, out, [&](const LinearCall& trial, const Tensor& to) { staged(ctx, trial, in, bias, to); })) return;
-  staged(ctx, call, in, bias, out);
+  if (small_product(ctx, call, out, [&](const LinearCall& trial, const Tensor& to) { staged(ctx, trial, in, bias, to); })) return false;
+  return staged(ctx, call, in, bias, out);
 }
 
 }  // namespace
@@ -291,11 +358,16 @@ void linear(const Context& ctx, const ops::Input& x, const PackedWeight& w, cons
   product(ctx, make_call(x, w, bias, out), x, bias, out);
 }
 
-void linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual) {
-  if (residual.numel() == 0) return;
+bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
+                const ops::NormAhead& ahead) {
+  if (residual.numel() == 0) return false;
   LinearCall call = make_call(x, w, bias, residual);
   call.add = true;
-  product(ctx, call, x, bias, residual);
+  // The stream times a norm's weight may be beyond what a half can hold; and FP8 tokens are rounded after the norm.
+  if (ahead.weight.defined() && call.dtype == DType::kBF16 && call.out_type == DType::kBF16) {
+    call.left = {ahead.weight.data_as<float>(), ahead.scaled.data(), ahead.scaled.stride(0), ahead.squares.data_as<float>()};
+  }
+  return product(ctx, call, x, bias, residual);
 }
 
 void gate_up_silu(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& out) {

@@ -34,6 +34,14 @@ struct RopeWrite {
   int head_dim;
 };
 
+// What a product that adds to the stream leaves for the norm behind it (ops::NormAhead).
+struct LeftForNorm {
+  const float* weight = nullptr;  // [rows]; nullptr: nothing is asked for
+  void* scaled = nullptr;         // the activations' type
+  int64_t stride = 0;
+  float* squares = nullptr;
+};
+
 // w [rows, k] row by row, x [num_tokens, k], out [num_tokens, n]
 struct LinearCall {
   const void* w = nullptr;
@@ -50,12 +58,16 @@ struct LinearCall {
   const float* x_scales = nullptr;  // FP8 tokens: of each
   const float* norm_weight = nullptr;  // [k]: x is normed first
   float eps = 0;
+  const void* scaled = nullptr;  // x * norm_weight, where the product before left it
+  int64_t scaled_stride = 0;
+  const float* squares = nullptr;  // with it: sums of x^2, [num_tokens, ops::norm_parts(k)]
   const float* bias = nullptr;
   void* out = nullptr;
   int64_t out_stride = 0;
   DType out_type = DType::kBF16;
   bool gated = false;  // out = silu(x Wg^T) * (x Wu^T), the first half of the rows is Wg: n = rows / 2
   bool add = false;    // out += x W^T
+  LeftForNorm left;    // with add
   const RopeWrite* rope = nullptr;  // out gets q only
   const std::function<void()>* rotate = nullptr;  // what `rope` asks for, as kernels of their own after a product without it
 };
@@ -71,8 +83,8 @@ constexpr int64_t kFewTokens = 2;
 bool linear_few_can(const Context& ctx, const LinearCall& call);
 void linear_few(const Context& ctx, const LinearCall& call);
 
-// linear_tile.cu: at most kMaxTileTokens tokens, Hopper (its matrix instructions exist nowhere else). No norm; rope where a
-// tile has whole heads; FP8 weights want FP8 tokens. With CudaOptions::batch_invariant the bits of a token's result do not
+// linear_tile.cu: at most kMaxTileTokens tokens, Hopper (its matrix instructions exist nowhere else). A norm only of what the
+// product before left for it; rope where a tile has whole heads; FP8 weights want FP8 tokens. With CudaOptions::batch_invariant the bits of a token's result do not
 // depend on the other tokens or their number.
 constexpr int64_t kMaxTileTokens = 64;
 bool linear_tile_can(const Context& ctx, const LinearCall& call);

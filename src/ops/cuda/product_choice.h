@@ -1,4 +1,4 @@
-// Which kernel a product takes: the fastest of those that can, timed on first use with cold caches. Worker thread only.
+// Which kernel a product takes: the fastest of those that can, timed on first use. Worker thread only.
 #pragma once
 
 #include <functional>
@@ -18,23 +18,39 @@ bool is_capturing(cudaStream_t stream);
 // kStaged: norm, rounding, product and rotation one after the other.
 enum class ProductKernel { kSmall, kStaged, kTile, kLibrary };
 
+// A product like those that stand before and behind the one that is timed, with a weight of `bytes` at `w`, into
+// trial_output(). Without one (`run` is empty) the product is among others like itself.
+struct ProductNeighbour {
+  int64_t bytes = 0;
+  std::function<void(const void* w)> run;
+};
+
 class ProductChoice {
  public:
   explicit ProductChoice(Device device);
 
+  // Computes the product with a kernel and the weight at `w`, as often as it is asked: a product that adds to its output
+  // then takes trial_output().
+  using Run = std::function<void(ProductKernel, const void* w)>;
   // One of `candidates`; the first when a graph is being captured and this product was never seen. Numbers of tokens that
-  // are near each other share a choice. `run` computes the product with a kernel, as often as it is asked: a product that
-  // adds to its output then wants another one.
-  ProductKernel choose(cudaStream_t stream, const LinearCall& call, std::span<const ProductKernel> candidates,
-                       const std::function<void(ProductKernel)>& run);
+  // are near each other share a choice. What is timed is a graph in which the product and its neighbour take turns, with
+  // weights that the L2 does not hold: a kernel that begins before the one ahead of it has ended, and lets the next one
+  // begin, is worth more there than alone. Where two take nearly the same time the earlier candidate is always chosen.
+  ProductKernel choose(cudaStream_t stream, const LinearCall& call, std::span<const ProductKernel> candidates, const Run& run,
+                       const ProductNeighbour& neighbour = {});
 
   const Tensor& flush() const { return flush_; }
+  void* trial_output() const { return flush_.data(); }  // kTrialOutputBytes
 
-  using Key = std::tuple<DType, DType, DType, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
+  // The last: something is left for a norm.
+  using Key = std::tuple<DType, DType, DType, int64_t, int64_t, int64_t, bool, bool, bool, bool, bool>;
   using Choices = std::map<Key, ProductKernel>;
   Choices& choices() { return chosen_; }
 
  private:
+  double time_in_turns(cudaStream_t stream, const LinearCall& call, const std::function<void(const void* w)>& run,
+                       const ProductNeighbour& neighbour) const;
+
   Tensor flush_;  // larger than the L2
   Choices chosen_;
 };

@@ -28,16 +28,19 @@ __device__ __forceinline__ int partner(const SmallOutput& o) {
   return kKind == ProductKind::kGated ? o.rows / 2 : kKind == ProductKind::kRotated ? o.rope.head_dim / 2 : 0;
 }
 
+// Where element `dim` of a head stands among the keys, or the values: heads are counted through both.
+__device__ __forceinline__ int64_t place_in_cache(const RopeWrite& r, int64_t slot, int head, int dim) {
+  const auto at = static_cast<uint32_t>(slot), size = static_cast<uint32_t>(r.block_size);  // fewer than 2^32 tokens
+  const uint32_t block = at / size, offset = at % size, key = r.swizzled ? offset % 8 : 0;
+  const int64_t row = (static_cast<int64_t>(block) * r.kv_heads + head % r.kv_heads) * size + offset;
+  return row * r.head_dim + (dim / 8 ^ key) * 8 + dim % 8;
+}
+
 template <typename KV>
 __device__ __forceinline__ void write_cache(const RopeWrite& r, int64_t slot, int head, int dim, float low, float high) {
-  const bool is_key = head < r.kv_heads;
-  const int64_t block = slot / r.block_size;
-  const int offset = static_cast<int>(slot % r.block_size), key = r.swizzled ? offset % 8 : 0;
-  KV* to = static_cast<KV*>(is_key ? r.keys : r.values) +
-           ((block * r.kv_heads + (is_key ? head : head - r.kv_heads)) * r.block_size + offset) * r.head_dim;
-  const auto at = [&](int d) { return (d / 8 ^ key) * 8 + d % 8; };
-  to[at(dim)] = from_float<KV>(low);
-  to[at(dim + r.head_dim / 2)] = from_float<KV>(high);
+  KV* to = static_cast<KV*>(head < r.kv_heads ? r.keys : r.values);
+  to[place_in_cache(r, slot, head, dim)] = from_float<KV>(low);
+  to[place_in_cache(r, slot, head, dim + r.head_dim / 2)] = from_float<KV>(high);
 }
 
 // A pair of sums, rows `row` and row + head_dim / 2 of q, k and v, rotated: q's to `out`, the others to the token's slot.

@@ -26,6 +26,8 @@ struct Case {
 const Case kCases[] = {
     {"one token", 32, 8, 128, 16, {{0, 1}}},
     {"decode", 32, 8, 128, 16, {{511, 512}}},
+    {"two tiles a block", 32, 8, 128, 16, {{600, 601}}},
+    {"more tiles than a cluster takes", 32, 8, 128, 16, {{1100, 1101}}},
     {"decode of several", 32, 8, 128, 16, {{62, 63}, {63, 64}, {64, 65}, {700, 701}, {0, 1}, {1200, 1201}}},
     {"decode of many", 8, 2, 64, 16, std::vector<Span>(150, Span{99, 100})},
     {"long decode", 8, 1, 128, 32, {{4000, 4001}}},
@@ -250,14 +252,15 @@ TEST_P(AttentionConformance, RopeWriteKv) {
   }
 }
 
-// The products of q, k and v with rotation and cache writes, from their normed input.
+// The products of q, k and v with rotation and cache writes, from their normed input; of which (`ahead`) the product before
+// may have left a part.
 TEST_P(AttentionConformance, QkvRopeWriteKv) {
-  for (const bool fp8 : {false, true}) {
+  for (const auto& [fp8, ahead] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
     if (fp8 && !on_gpu()) continue;
     fp8_cache_ = fp8;
     for (const Case& c : {Case{"", 32, 8, 128, 16, {{40, 41}}}, Case{"", 8, 2, 128, 16, {{0, 3}, {40, 45}}}, Case{"", 4, 2, 64, 16, {{7, 15}}},
                           Case{"", 6, 1, 96, 24, {{3, 5}, {0, 1}}}, Case{"", 2, 2, 256, 8, {{50, 51}}}, Case{"", 3, 1, 80, 16, {{0, 4}}},
-                          Case{"", 4, 2, 128, 16, {{0, 9}, {1, 2}}}}) {
+                          Case{"", 4, 2, 128, 16, {{0, 9}, {1, 2}}}, Case{"", 8, 2, 64, 16, {{0, 20}}}, Case{"", 8, 2, 128, 16, {{0, 40}, {3, 4}}}}) {
       prepare(c);
       AttentionMetadata meta = metadata(c.seqs);
       const int64_t hidden = 512, q_size = c.heads * c.head_dim, kv_size = c.kv_heads * c.head_dim, width = q_size + 2 * kv_size, half = c.head_dim / 2;
@@ -267,7 +270,8 @@ TEST_P(AttentionConformance, QkvRopeWriteKv) {
       const PackedWeight packed = ops::pack_weight(
           ctx_, std::vector<Tensor>{w.tensor.slice(0, 0, q_size), w.tensor.slice(0, q_size, kv_size), w.tensor.slice(0, q_size + kv_size, kv_size)});
       const Tensor qkv = poisoned({meta.num_tokens, width});
-      ops::qkv_rope_write_kv(ctx_, {x.tensor, norm.tensor, 1e-5}, packed, bias.tensor, table.tensor, RopeLayout::kHalf, meta, cache_, qkv);
+      const ops::Input input = ahead ? left_for_norm(x, norm, 1e-5) : ops::Input(x.tensor, norm.tensor, 1e-5);
+      ops::qkv_rope_write_kv(ctx_, input, packed, bias.tensor, table.tensor, RopeLayout::kHalf, meta, cache_, qkv);
 
       Values expected{Tensor::empty({meta.num_tokens, width}, activations()), {}};
       const std::vector<double> slots_positions = read(meta.positions);

@@ -172,6 +172,20 @@ Values OpsConformance::on_device(const Values& like) {
   return {to_device(host), like.values};
 }
 
+ops::Input OpsConformance::left_for_norm(const Values& x, const Values& norm, double eps) {
+  const int64_t tokens = x.tensor.size(0), k = x.tensor.size(1), parts = ops::norm_parts(k);
+  Values scaled = x, squares{Tensor::empty({tokens, parts}, DType::kF32), std::vector<double>(static_cast<size_t>(tokens * parts))};
+  for (size_t i = 0; i < x.values.size(); ++i) {
+    const auto row = static_cast<int64_t>(i) / k, column = static_cast<int64_t>(i) % k;
+    scaled.values[i] *= norm.values[static_cast<size_t>(column)];
+    squares.values[static_cast<size_t>(row * parts + column / 128)] += x.values[i] * x.values[i];
+  }
+  ops::Input input(x.tensor, norm.tensor, eps);
+  input.scaled = on_device(scaled).tensor;
+  input.squares = on_device(squares).tensor;
+  return input;
+}
+
 Tensor OpsConformance::ints(const std::vector<int32_t>& values) {
   const Tensor host = Tensor::empty({static_cast<int64_t>(values.size())}, DType::kI32);
   std::copy(values.begin(), values.end(), host.data_as<int32_t>());

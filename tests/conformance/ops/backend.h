@@ -53,6 +53,8 @@ class OpsConformance : public testing::TestWithParam<BackendParam> {
   Tensor floats(const std::vector<float>& values);
   // The values as a tensor of the type and shape [n, k] that `like.tensor` has, on the device.
   Values on_device(const Values& like);
+  // rms_norm of x [num_tokens, k] as an input, with what linear_add() leaves for it.
+  ops::Input left_for_norm(const Values& x, const Values& norm, double eps);
   Tensor ints(const std::vector<int32_t>& values);
   Tensor longs(const std::vector<int64_t>& values);
   // NaN everywhere, with guards on both sides that read() looks at.

@@ -81,6 +81,56 @@ TEST_P(FusedConformance, GateUpSiluOfNorm) {
   }
 }
 
+// What an addition leaves for the norm behind it, and products that take it.
+TEST_P(FusedConformance, NormAhead) {
+  const double eps = 1e-5;
+  for (const bool invariant : {false, true}) {
+    if (invariant && !on_gpu()) continue;
+    if (on_gpu()) use({.batch_invariant = invariant});
+    for (const ProductShape& s : {ProductShape{576, 192}, {136, 200}, {1024, 4096}, {4096, 576}}) {  // n is the size of the stream
+      const Values w = host_normals({s.n, s.k}, activations(), 1 / std::sqrt(static_cast<double>(s.k)));
+      const Values gate = host_normals({136, s.n}, activations(), 1 / std::sqrt(static_cast<double>(s.n))), up = host_normals({136, s.n}, activations(), 1 / std::sqrt(static_cast<double>(s.n)));
+      const PackedWeight add = ops::pack_weight(ctx_, std::vector<Tensor>{w.tensor}), one = ops::pack_weight(ctx_, std::vector<Tensor>{gate.tensor});
+      const PackedWeight two = ops::pack_weight(ctx_, std::vector<Tensor>{gate.tensor, up.tensor});
+      const Values norm = normals({s.n}, DType::kF32);
+      for (const int64_t tokens : kTokens) {
+        if (too_long(tokens, s)) continue;
+        const std::string what = shape(tokens, s.k, s.n) + (invariant ? ", batch-invariant" : "");
+        const Values x = normals({tokens, s.k}), residual = normals({tokens, s.n});
+        const Tensor stream = clone(residual.tensor), scaled = poisoned({tokens, s.n});
+        const Tensor squares = poisoned({tokens, ops::norm_parts(s.n)}, DType::kF32);
+        const bool left = ops::linear_add(ctx_, x.tensor, add, Tensor(), stream, {norm.tensor, scaled, squares});
+        const bool never = !on_gpu() || activations() == DType::kF16;
+        if (never || invariant) {
+          EXPECT_EQ(left, !never);
+        }
+        const Values sum{stream, read(stream)}, y{Tensor(), normed(sum, norm, eps)};
+        expect_elements(sum.values, [&](size_t row, size_t column) {
+          return residual.values[row * static_cast<size_t>(s.n) + column] + dot(x, row, w, column, static_cast<size_t>(s.k));
+        }, static_cast<size_t>(s.n), tolerance(2.0) + of_sum(s.k), what);
+        ops::Input input = left_for_norm(sum, norm, eps);
+        if (left) {
+          expect_close(read(scaled), read(input.scaled), 1e-9, what + ": scaled");
+          expect_close(read(squares), read(input.squares), 1e-6, what + ": squares");
+          input.scaled = scaled, input.squares = squares;
+        }
+        const Tensor out = poisoned({tokens, 136}), logits = poisoned({tokens, 136}, DType::kF32), gated = poisoned({tokens, 136});
+        ops::linear(ctx_, input, one, Tensor(), out);
+        ops::linear(ctx_, input, one, Tensor(), logits);
+        ops::gate_up_silu(ctx_, input, two, gated);
+        const auto k = static_cast<size_t>(s.n);
+        const auto first = [&](size_t row, size_t column) { return dot(y, row, gate, column, k); };
+        expect_elements(read(out), first, 136, tolerance(2.0) + of_sum(s.n), what + ", out");
+        expect_elements(read(logits), first, 136, tolerance() + of_sum(s.n), what + ", F32 out");
+        expect_elements(read(gated), [&](size_t row, size_t column) {
+          const double g = first(row, column);
+          return g / (1 + std::exp(-g)) * dot(y, row, up, column, k);
+        }, 136, tolerance(4.0) + of_sum(s.n), what + ", gated");
+      }
+    }
+  }
+}
+
 // The same step again gives the same bits: counters and scratch are left as they were found.
 TEST_P(FusedConformance, Repeats) {
   const int64_t k = 14336, n = 4096;
@@ -104,19 +154,26 @@ TEST_P(FusedConformance, BatchInvariant) {
   use({.batch_invariant = true});
   const int64_t k = 1024, n = 272, most = 200;
   const Values wide = host_normals({n, k}, activations(), 1 / 32.0), up = host_normals({n, k}, activations(), 1 / 32.0);
-  const Values norm = normals({k}, DType::kF32), x = normals({most, k}), residual = normals({most, n});
+  const Values norm = normals({k}, DType::kF32), x = normals({most, k}), residual = normals({most, n}), behind = normals({n}, DType::kF32);
+  const Values back = host_normals({n, n}, activations(), 1 / 16.0);
   for (const bool fp8 : {false, true}) {
     const auto pack = [&](const std::vector<Tensor>& pieces) { return fp8 ? ops::pack_weight_fp8(ctx_, pieces, {}) : ops::pack_weight(ctx_, pieces); };
-    const PackedWeight one = pack({wide.tensor}), two = pack({wide.tensor, up.tensor});
+    const PackedWeight one = pack({wide.tensor}), two = pack({wide.tensor, up.tensor}), square = pack({back.tensor});
     const auto rows = [&](int64_t begin, int64_t count) {
       const ops::Input input{x.tensor.slice(0, begin, count), norm.tensor, 1e-5};
       const Tensor out = poisoned({count, n}), logits = poisoned({count, n}, DType::kF32), gated = poisoned({count, n}), sum = clone(residual.tensor);
       ops::linear(ctx_, input, one, Tensor(), out);
       ops::linear(ctx_, input, one, Tensor(), logits);
       ops::gate_up_silu(ctx_, input, two, gated);
-      ops::linear_add(ctx_, x.tensor.slice(0, begin, count), one, Tensor(), sum.slice(0, begin, count));
+      const Tensor part_sum = sum.slice(0, begin, count), scaled = poisoned({count, n}), squares = poisoned({count, ops::norm_parts(n)}, DType::kF32);
+      const bool left = ops::linear_add(ctx_, x.tensor.slice(0, begin, count), one, Tensor(), part_sum, {behind.tensor, scaled, squares});
+      EXPECT_EQ(left, !fp8 && activations() == DType::kBF16);
+      ops::Input next(part_sum, behind.tensor, 1e-5);
+      if (left) next.scaled = scaled, next.squares = squares;
+      const Tensor out_next = poisoned({count, n});
+      ops::linear(ctx_, next, square, Tensor(), out_next);
       std::vector<double> all;
-      for (const Tensor& t : {out, logits, gated}) {
+      for (const Tensor& t : {out, logits, gated, out_next}) {
         const std::vector<double> part = read(t);
         all.insert(all.end(), part.begin(), part.begin() + n);  // of the first row
       }
