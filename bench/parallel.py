@@ -37,6 +37,7 @@ from two_nodes import LINKS, TwoNodes  # noqa: E402
 DECODED = 48      # tokens of one measurement
 PROMPT = 512      # tokens of a prefill measurement
 STREAMS = 8
+ANSWERS = 3       # of each stream
 PORTS = iter(range(24000, 29000, 150))
 
 
@@ -121,11 +122,14 @@ class Server:
         return PROMPT / self.ask(PROMPT, 1)[0]
 
     def streams(self):
-        """Tokens a second of several streams at once, from the first token of the last to the end."""
+        """Tokens a second under a load of several streams, each of which asks again when it has its answer."""
+        def stream(_):
+            for _ in range(ANSWERS):
+                self.ask(64, DECODED)
         with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
             begin = time.monotonic()
-            list(pool.map(lambda _: self.ask(64, DECODED), range(STREAMS)))
-            return STREAMS * DECODED / (time.monotonic() - begin)
+            list(pool.map(stream, range(STREAMS)))
+            return STREAMS * ANSWERS * DECODED / (time.monotonic() - begin)
 
     def metrics(self):
         connection = UnixConnection(self.socket, 10)
