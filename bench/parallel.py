@@ -5,7 +5,7 @@
 
 Parts: `shm` TP=2 with one thread a rank on this machine; `links` TP=2 over two network namespaces at each link's rate,
 also with --comm-dtype int8 at the slowest; `prefill` a prompt of 512 tokens at no limit; `memory` the pages a rank
-holds; `pipeline` PP=2 at 8 streams against one rank with half of the cores; `llama.cpp` and `distributed-llama` over
+holds; `pipeline` PP=2 at 8 streams against one stage on half of the cores; `llama.cpp` and `distributed-llama` over
 the same namespaces (--llama-cpp FOLDER of its programs; --distributed-llama PROGRAM MODEL TOKENIZER).
 Rows of other models and parts in the JSON file are kept.
 
@@ -37,6 +37,7 @@ from two_nodes import LINKS, TwoNodes  # noqa: E402
 DECODED = 48      # tokens of one measurement
 PROMPT = 512      # tokens of a prefill measurement
 STREAMS = 8
+ANSWERS = 2       # of each stream
 PORTS = iter(range(24000, 29000, 150))
 
 
@@ -54,7 +55,7 @@ class UnixConnection(http.client.HTTPConnection):
 class Server:
     """`tutti serve` with its API on a Unix socket, which is reached from any namespace; and its worker, if any."""
 
-    def __init__(self, bench, flags, nodes=None):
+    def __init__(self, bench, flags, nodes=None, cores=None):
         self.folder = tempfile.TemporaryDirectory(prefix="tutti-bench-")
         self.socket = f"{self.folder.name}/api"
         port = next(PORTS)
@@ -62,6 +63,8 @@ class Server:
                  "--kv-cache-memory-bytes", "512M", "--no-enable-prefix-caching", "--disable-log-stats", *flags]
         environment = {**os.environ, "TUTTI_HOME": self.folder.name, "TUTTI_CLUSTER_TOKEN": "bench-" + "0" * 40}
         self.processes = []
+        if cores:
+            serve = ["taskset", "-c", cores, *serve]
         if nodes:
             serve = nodes.command(0, [*serve, "--nnodes", 2, "--master-addr", nodes.addresses[0]])
             worker = nodes.command(1, [bench.tutti, "worker", "--master-ip", nodes.addresses[0], "--master-port", port])
@@ -121,11 +124,14 @@ class Server:
         return PROMPT / self.ask(PROMPT, 1)[0]
 
     def streams(self):
-        """Tokens a second of several streams at once, from the first token of the last to the end."""
+        """Tokens a second under a load of several streams, each of which asks again when it has its answer."""
+        def stream(_):
+            for _ in range(ANSWERS):
+                self.ask(64, DECODED)
         with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
             begin = time.monotonic()
-            list(pool.map(lambda _: self.ask(64, DECODED), range(STREAMS)))
-            return STREAMS * DECODED / (time.monotonic() - begin)
+            list(pool.map(stream, range(STREAMS)))
+            return STREAMS * ANSWERS * DECODED / (time.monotonic() - begin)
 
     def metrics(self):
         connection = UnixConnection(self.socket, 10)
@@ -166,8 +172,8 @@ class Bench:
     def with_servers(self, described, body):
         servers = {}
         try:
-            for name, (flags, nodes) in described.items():
-                servers[name] = Server(self, flags, nodes)
+            for name, how in described.items():
+                servers[name] = Server(self, *how)
             for server in servers.values():
                 server.ask(8, 8)  # pages, caches, kernels chosen
             body(servers)
@@ -238,12 +244,14 @@ class Bench:
                               "ratio": round(pss[2] / pss[1], 3)})
 
     def pipeline(self):
-        described = {"PP=1, 1 thread": (["--cpu-threads", 1], None), "PP=2, 1 thread a stage": (["-pp", 2, "--cpu-threads", 1], None)}
+        # Half of the cores are also half for what else a server does: its API and its engine.
+        described = {"PP=1, half of the cores": (["--cpu-threads", 1], None, f"0-{os.cpu_count() // 2 - 1}"),
+                     "PP=2, all cores": (["-pp", 2, "--cpu-threads", 1], None)}
 
         def body(servers):
-            before = servers["PP=2, 1 thread a stage"].metrics()
+            before = servers["PP=2, all cores"].metrics()
             self.turns({name: server.streams for name, server in servers.items()}, part=f"{STREAMS} streams")
-            after = servers["PP=2, 1 thread a stage"].metrics()
+            after = servers["PP=2, all cores"].metrics()
             grown = {name: after[name] - before[name] for name in ("tutti:bubble_seconds_total", "tutti:step_seconds_total")}
             self.rows.append({"part": "pipeline bubble", "share": round(grown["tutti:bubble_seconds_total"] /
                                                                         grown["tutti:step_seconds_total"], 3)})

@@ -11,7 +11,6 @@ namespace tutti {
 namespace {
 
 constexpr int kPiecesPerStage = 4;
-constexpr int64_t kSmallestPiece = 128;  // of prompts in one step of a pipeline: below it a row costs more
 constexpr int64_t kBlocksWorthWaiting = 4;  // that prompts share: computing less again costs less than a step
 // Grammars of the running requests that differ. Each takes memory and time of the ranks (grammar/automaton.cc has the limits).
 constexpr size_t kMaxForms = 64;
@@ -211,7 +210,7 @@ int64_t Scheduler::pipeline_piece(const Step& step) const {
       owed += std::max<int64_t>(0, it->second->num_tokens() - 1 - it->second->num_computed_tokens);
     }
   }
-  return std::max(owed / pieces, kSmallestPiece) + step.decode_rows_left;
+  return std::max(owed / pieces, options_.smallest_piece) + step.decode_rows_left;
 }
 
 void Scheduler::schedule_running(Step& step, bool decodes) {

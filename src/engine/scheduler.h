@@ -28,6 +28,7 @@ class Scheduler {
     // steps in flight hold different requests.
     bool look_ahead = true;
     int pipeline_stages = 1;
+    int64_t smallest_piece = 128;  // prompt tokens that a step of a pipeline has at least
     double kv_metrics_sample = 0.0;  // share of KV blocks whose times are kept
   };
   struct Counters {

@@ -305,6 +305,25 @@ TEST(Scheduler, PipelineStepsHoldDifferentRequests) {
   for (RequestId id = 1; id <= 4; ++id) EXPECT_EQ(h.tokens[id], expected_tokens(id, 10));
 }
 
+// A prompt that one step would take whole leaves the stages before it idle until it has passed all others.
+TEST(Scheduler, PipelineStagesShareAShortPromptInPiecesOfTheSmallestSize) {
+  auto options = make_options();
+  options.look_ahead = false;
+  options.pipeline_stages = 2;
+  options.smallest_piece = 32;
+  Harness h(options);
+  h.scheduler.add(make_request(1, 64, 3));
+  const SchedulerOutput a = h.scheduler.schedule();
+  const SchedulerOutput b = h.scheduler.schedule();
+  EXPECT_EQ(a.num_tokens(), 33);  // and room for one decoding request
+  EXPECT_EQ(b.num_tokens(), 31);
+  h.scheduler.update(h.workers.run(a));
+  h.scheduler.update(h.workers.run(b));
+  h.collect();
+  h.run_to_end();
+  EXPECT_EQ(h.tokens[1], expected_tokens(1, 3));
+}
+
 TEST(Scheduler, PipelineStagesShareALongPrompt) {
   auto options = make_options();
   options.scheduler.max_num_batched_tokens = 2048;
