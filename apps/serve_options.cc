@@ -94,7 +94,7 @@ void engine_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.toggle("--enable-prefix-caching", &cache.enable_prefix_caching, "reuse KV of equal prefixes (on)");
   p.toggle("--kv-cache-metrics", &cache.kv_cache_metrics, "show on /metrics how long KV blocks live and wait");
   p.value("--kv-cache-metrics-sample", &cache.kv_cache_metrics_sample, "share of the blocks that --kv-cache-metrics follows (0.01)");
-  p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step (2048; 8192 on GPUs of 70 GiB and more)");
+  p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step (2048; 8192 on GPUs of 70 GiB and more, 256 on CPUs)");
   p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step (256; 1024 on GPUs of 70 GiB and more)");
   p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps (on)");
   p.count("--long-prefill-token-threshold", &scheduler.long_prefill_token_threshold, "most prompt tokens of one request in a step (0 = no limit)");
@@ -226,9 +226,13 @@ void settle_device(EngineConfig& engine, const RawValues& raw) {
   }
 }
 
-// A large GPU is kept busy by larger steps. As with vLLM, what is not said depends on it.
+// A large GPU is kept busy by larger steps. As with vLLM, what is not said depends on it. A CPU computes a token as fast among 200
+// others as among 2,000, and a step of 2,000 would keep everybody waiting for seconds.
 void settle_step_size(SchedulerConfig& scheduler, const EngineConfig& engine, const FlagParser& p) {
   constexpr int64_t kLargeGpu = int64_t{70} << 30;
+  if (engine.device == "cpu" && scheduler.enable_chunked_prefill && !p.given("--max-num-batched-tokens")) {
+    scheduler.max_num_batched_tokens = 256;
+  }
   if (engine.device != "cuda" || cuda::total_memory(Device::cuda(0)) < kLargeGpu) return;
   if (!p.given("--max-num-batched-tokens")) scheduler.max_num_batched_tokens = 8192;
   if (!p.given("--max-num-seqs")) scheduler.max_num_seqs = 1024;

@@ -30,6 +30,16 @@ std::string error_of(const std::vector<std::string>& arguments) {
   return "no error";
 }
 
+TEST(ServeOptions, StepsOfCpusAreSmallUnlessPromptsMustStayWhole) {
+  const auto tokens = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"M", "--device", "cpu"});
+    return parse_serve_options(more).engine.scheduler.max_num_batched_tokens;
+  };
+  EXPECT_EQ(tokens({}), 256);
+  EXPECT_EQ(tokens({"--max-num-batched-tokens", "2048"}), 2048);
+  EXPECT_EQ(tokens({"--no-enable-chunked-prefill"}), 2048);
+}
+
 TEST(FlagTable, NamesAreUniqueAndEveryRefusalSaysWhy) {
   std::set<std::string_view> names;
   for (const FlagRule& rule : flag_rules()) {
