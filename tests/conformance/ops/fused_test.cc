@@ -89,7 +89,8 @@ TEST_P(FusedConformance, NormAhead) {
     if (on_gpu()) use({.batch_invariant = invariant});
     for (const ProductShape& s : {ProductShape{576, 192}, {136, 200}, {1024, 4096}, {4096, 576}}) {  // n is the size of the stream
       const Values w = host_normals({s.n, s.k}, activations(), 1 / std::sqrt(static_cast<double>(s.k)));
-      const Values gate = host_normals({136, s.n}, activations(), 1 / std::sqrt(static_cast<double>(s.n))), up = host_normals({136, s.n}, activations(), 1 / std::sqrt(static_cast<double>(s.n)));
+      const double deviation = 1 / std::sqrt(static_cast<double>(s.n));
+      const Values gate = host_normals({136, s.n}, activations(), deviation), up = host_normals({136, s.n}, activations(), deviation);
       const PackedWeight add = ops::pack_weight(ctx_, std::vector<Tensor>{w.tensor}), one = ops::pack_weight(ctx_, std::vector<Tensor>{gate.tensor});
       const PackedWeight two = ops::pack_weight(ctx_, std::vector<Tensor>{gate.tensor, up.tensor});
       const Values norm = normals({s.n}, DType::kF32);
