@@ -245,7 +245,7 @@ class Bench:
 
     def pipeline(self):
         # Half of the cores are also half for what else a server does: its API and its engine.
-        described = {"PP=1, half of the cores": (["--cpu-threads", 1], None, f"0-{os.cpu_count() // 2 - 1}"),
+        described = {"PP=1, half of the cores": (["--cpu-threads", 1], None, f"0-{max(os.cpu_count() // 2, 1) - 1}"),
                      "PP=2, all cores": (["-pp", 2, "--cpu-threads", 1], None)}
 
         def body(servers):

@@ -66,8 +66,8 @@ void TcpTransport::add(int peer, bool sending, void* data, size_t bytes) {
   }
 }
 
-// Ranks that pour large messages into the system's buffers, each ahead of what the other reads, fill them to the last byte, and
-// then wait for the system to notice that there is room again: 10 to 60 ms now and then. So they go hand in hand.
+// Ranks that poured large messages into the system's buffers, each ahead of what the other reads, stood still for 10 to 60 ms now and
+// then, most likely as the buffers were full and room in them is noticed late. So they go hand in hand.
 void TcpTransport::exchange(const Call& call) {
   const auto keep_pace = [this] {
     for (Transfer& out : transfers_) {
