@@ -17,6 +17,9 @@ set(CMAKE_CUDA_EXTENSIONS OFF)
 
 add_library(tutti_cuda_flags INTERFACE)
 target_include_directories(tutti_cuda_flags SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+# CMake links the runtime where a target or a library of its own has CUDA sources; modules that only call it need it named.
+find_library(TUTTI_CUDART cudart_static HINTS ${CMAKE_CUDA_HOST_IMPLICIT_LINK_DIRECTORIES} ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} REQUIRED)
+target_link_libraries(tutti_cuda_flags INTERFACE ${TUTTI_CUDART} rt pthread ${CMAKE_DL_LIBS})
 foreach(arch ${TUTTI_CUDA_ARCHITECTURES})
   target_compile_options(tutti_cuda_flags INTERFACE
                          "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-gencode=arch=compute_${arch},code=sm_${arch}>")

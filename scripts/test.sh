@@ -56,7 +56,7 @@ cuda() {
   fi
   ((status == 0)) || return 1
   CMAKE_ARGS=(-DCMAKE_CUDA_COMPILER="$nvcc")
-  build cuda tutti golden_models ops_conformance bench_ops_cuda bench_worker || return 1
+  build cuda tutti golden_models ops_conformance bench_ops_cuda bench_worker weights_test || return 1
   CMAKE_ARGS=()
 }
 
