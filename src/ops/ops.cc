@@ -326,4 +326,12 @@ void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const 
   kernel_table(ctx).gather_rows(ctx, x, rows, out);
 }
 
+void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table) {
+  check_indices(from, to.size(0));
+  check_indices(to, to.size(0));
+  check_same_shape(table, to_table);
+  CHECK(table.dtype() == DType::kI32 && to_table.dtype() == DType::kI32 && table.rank() == 2);
+  kernel_table(ctx).copy_with_table(ctx, from, to, table, to_table);
+}
+
 }  // namespace tutti::ops

@@ -140,4 +140,7 @@ void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 // out[i] = x[rows[i]].  rows I32 [n], x [num_tokens, hidden_size], out [n, hidden_size]
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 
+// to = from, and to_table = table, whose rows may be further apart.  from and to I32 [n], the tables I32 [rows, columns]
+void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table);
+
 }  // namespace tutti::ops
