@@ -184,6 +184,13 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
   kernel_table(ctx).embedding(ctx, ids, table, vocab_begin, out);
 }
 
+Input Input::rows(int64_t begin, int64_t count) const {
+  Input part = *this;
+  part.x = x.slice(0, begin, count);
+  if (scaled.defined()) part.scaled = scaled.slice(0, begin, count), part.squares = squares.slice(0, begin, count);
+  return part;
+}
+
 void linear(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
   check_product(ctx, x, w, bias);
   check_activations(ctx, out, x.x.size(0), w.out_features);

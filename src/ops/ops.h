@@ -51,6 +51,7 @@ struct Input {
   double eps = 0;
   Tensor scaled;   // of x and this norm, where linear_add() left them; undefined otherwise
   Tensor squares;
+  Input rows(int64_t begin, int64_t count) const;
   // Where CPUs round inputs to 8 bits: blocks with an element far above the row get a second code (ops/cpu/outliers.h). Not
   // for what crosses between ranks as codes.
   bool keep_outliers = false;
