@@ -35,7 +35,8 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
 
 // What linear_add() may leave for the norm that reads the stream next, so that it need not be a kernel of its own:
 // rms_norm(x) is `scaled` times a factor of the row, which products apply to their sums.
-constexpr int64_t norm_parts(int64_t n) { return (n + 127) / 128; }
+constexpr int64_t kNormPart = 64;  // elements
+constexpr int64_t norm_parts(int64_t n) { return (n + kNormPart - 1) / kNormPart; }
 struct NormAhead {
   Tensor weight;   // F32 [hidden_size], the norm's; undefined: nothing is asked for
   Tensor scaled;   // [num_tokens, hidden_size]: x * weight
