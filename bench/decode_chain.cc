@@ -207,7 +207,7 @@ void DecodeChain::run(const Step& step) {
   ops::embedding(ctx_, step.ids, embedding_, 0, hidden);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    const Tensor next = i + 1 < layers_.size() ? layers_[i + 1].input_norm : Tensor();
+    const Tensor next = i + 1 < layers_.size() ? layers_[i + 1].input_norm : norm_;
     ops::qkv_rope_write_kv(ctx_, normed(layer.input_norm), layer.qkv, Tensor(), cos_sin_, RopeLayout::kHalf, step.meta, layer.kv, qkv);
     ops::paged_attention(ctx_, q, layer.kv, step.meta, params, heads);
     left = ops::linear_add(ctx_, heads.reshape({n, q_size}), layer.o, Tensor(), hidden, {layer.post_norm, scaled, squares});
@@ -215,12 +215,10 @@ void DecodeChain::run(const Step& step) {
     left = ops::linear_add(ctx_, inner, layer.down, Tensor(), hidden, {next, scaled, squares});
   }
   const int64_t seqs = step.last_rows.size(0);
-  Tensor last = hidden;
-  if (seqs < n) {
-    last = arena_->allocate({seqs, shape_.hidden}, DType::kBF16);
-    ops::gather_rows(ctx_, hidden, step.last_rows, last);
-  }
   const Tensor logits = arena_->allocate({seqs, shape_.vocab}, DType::kF32);
+  if (seqs == n) return ops::linear(ctx_, normed(norm_), head_, Tensor(), logits);
+  const Tensor last = arena_->allocate({seqs, shape_.hidden}, DType::kBF16);
+  ops::gather_rows(ctx_, hidden, step.last_rows, last);
   ops::linear(ctx_, {last, norm_, 1e-5}, head_, Tensor(), logits);
 }
 

@@ -50,16 +50,16 @@ void DecoderModel::embed(const ForwardStep& step, const Tensor& ids, Residual& r
 }
 
 void DecoderModel::layers(const ForwardStep& step, Residual& r) const {
-  for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->forward(step, r, i + 1 < layers_.size() ? &layers_[i + 1]->input_norm() : nullptr);
+  for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->forward(step, r, i + 1 < layers_.size() ? &layers_[i + 1]->input_norm() : norm_.get());
 }
 
-const Tensor& DecoderModel::last_hidden(const Tensor& rows, Residual& r) const {
+ops::Input DecoderModel::last_hidden(const Tensor& rows, Residual& r) const {
   r.keep_rows(rows);
-  return r.normed(*norm_);
+  return r.norm(*norm_);
 }
 
-Tensor DecoderModel::logits(const ForwardStep& step, const Tensor& last_hidden) const {
-  Tensor logits = step.ctx.arena->allocate({last_hidden.size(0), cut_.vocab.count}, DType::kF32);
+Tensor DecoderModel::logits(const ForwardStep& step, const ops::Input& last_hidden) const {
+  Tensor logits = step.ctx.arena->allocate({last_hidden.x.size(0), cut_.vocab.count}, DType::kF32);
   head_->forward(step.ctx, last_hidden, logits);
   return logits;
 }

@@ -44,11 +44,11 @@ class DecoderModel {
   // First stage: fills the stream.  ids I32 [num_tokens]
   void embed(const ForwardStep& step, const Tensor& ids, Residual& r) const;
   void layers(const ForwardStep& step, Residual& r) const;
-  // Last stage: the normed stream of these rows, the only ones that remain.  rows I32 [num_rows], ascending, each once;
+  // Last stage: the stream of these rows, the only ones that remain, to be normed.  rows I32 [num_rows], ascending, each once;
   // result [num_rows, hidden_size]
-  const Tensor& last_hidden(const Tensor& rows, Residual& r) const;
+  ops::Input last_hidden(const Tensor& rows, Residual& r) const;
   // Last stage: F32 [num_rows, this rank's part of the vocabulary], from the arena.
-  Tensor logits(const ForwardStep& step, const Tensor& last_hidden) const;
+  Tensor logits(const ForwardStep& step, const ops::Input& last_hidden) const;
 
   bool is_first_stage() const { return embedding_ != nullptr; }
   bool is_last_stage() const { return head_ != nullptr; }

@@ -27,10 +27,8 @@ ParallelLMHead::ParallelLMHead(const BuildContext& build, const std::string& nam
   table_ = std::move(table);
 }
 
-void ParallelLMHead::forward(const Context& ctx, const Tensor& x, const Tensor& logits) const {
-  ops::Input input = x;
-  input.keep_outliers = true;
-  ops::linear(ctx, input, *table_, Tensor(), logits);
+void ParallelLMHead::forward(const Context& ctx, const ops::Input& x, const Tensor& logits) const {
+  ops::linear(ctx, x, *table_, Tensor(), logits);
 }
 
 }  // namespace tutti

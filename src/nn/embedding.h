@@ -6,6 +6,7 @@
 
 #include "nn/build_context.h"
 #include "nn/forward_step.h"
+#include "ops/ops.h"
 
 namespace tutti {
 
@@ -31,7 +32,7 @@ class ParallelLMHead {
   explicit ParallelLMHead(const VocabParallelEmbedding& tied) : table_(tied.table()) {}
 
   // x [num_rows, hidden_size], logits F32 [num_rows, this rank's part of the vocabulary]
-  void forward(const Context& ctx, const Tensor& x, const Tensor& logits) const;
+  void forward(const Context& ctx, const ops::Input& x, const Tensor& logits) const;
 
  private:
   std::shared_ptr<const PackedWeight> table_;

@@ -67,17 +67,18 @@ const Tensor& Residual::normed(const RMSNorm& norm) {
 
 void Residual::keep_rows(const Tensor& rows) {
   if (rows.size(0) == hidden_.size(0)) return;  // all of them
-  left_for_ = nullptr;
-  const int64_t hidden_size = hidden_.size(1);
   const auto gather = [&](const Tensor& from) {
-    const Tensor kept = ctx_.arena->allocate({rows.size(0), hidden_size}, from.dtype());
+    const Tensor kept = ctx_.arena->allocate({rows.size(0), from.size(1)}, from.dtype());
     ops::gather_rows(ctx_, from, rows, kept);
     return kept;
   };
   hidden_ = gather(hidden_);
   if (owed_) output_ = gather(output_);
   else output_ = output_.slice(0, 0, rows.size(0));
-  normed_ = normed_.slice(0, 0, rows.size(0));
+  // What a product left is kept: whether rows are all there are makes no difference to their bits.
+  normed_ = left_for_ != nullptr ? gather(normed_) : normed_.slice(0, 0, rows.size(0));
+  if (left_for_ != nullptr) squares_ = gather(squares_);
+  else if (squares_.defined()) squares_ = squares_.slice(0, 0, rows.size(0));
 }
 
 }  // namespace tutti

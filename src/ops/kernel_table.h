@@ -43,6 +43,7 @@ struct KernelTable {
                           const ops::AttentionParams& params, const Tensor& out);
   void (*take_pending)(const Context&, const Tensor& ids, const Tensor& tokens);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
+  void (*copy_with_table)(const Context&, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table);
   void (*argmax)(const Context&, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first);
   void (*best_of_parts)(const Context&, const Tensor& parts, const Tensor& values, const Tensor& indices);
   // GPU only: hosts draw from logits themselves.

@@ -184,6 +184,13 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
   kernel_table(ctx).embedding(ctx, ids, table, vocab_begin, out);
 }
 
+Input Input::rows(int64_t begin, int64_t count) const {
+  Input part = *this;
+  part.x = x.slice(0, begin, count);
+  if (scaled.defined()) part.scaled = scaled.slice(0, begin, count), part.squares = squares.slice(0, begin, count);
+  return part;
+}
+
 void linear(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) {
   check_product(ctx, x, w, bias);
   check_activations(ctx, out, x.x.size(0), w.out_features);
@@ -324,6 +331,14 @@ void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const 
   check_indices(rows, rows.size(0));
   CHECK(x.dtype() == out.dtype());
   kernel_table(ctx).gather_rows(ctx, x, rows, out);
+}
+
+void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table) {
+  check_indices(from, to.size(0));
+  check_indices(to, to.size(0));
+  check_same_shape(table, to_table);
+  CHECK(table.dtype() == DType::kI32 && to_table.dtype() == DType::kI32 && table.rank() == 2);
+  kernel_table(ctx).copy_with_table(ctx, from, to, table, to_table);
 }
 
 }  // namespace tutti::ops

@@ -35,7 +35,8 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
 
 // What linear_add() may leave for the norm that reads the stream next, so that it need not be a kernel of its own:
 // rms_norm(x) is `scaled` times a factor of the row, which products apply to their sums.
-constexpr int64_t norm_parts(int64_t n) { return (n + 127) / 128; }
+constexpr int64_t kNormPart = 64;  // elements
+constexpr int64_t norm_parts(int64_t n) { return (n + kNormPart - 1) / kNormPart; }
 struct NormAhead {
   Tensor weight;   // F32 [hidden_size], the norm's; undefined: nothing is asked for
   Tensor scaled;   // [num_tokens, hidden_size]: x * weight
@@ -51,6 +52,7 @@ struct Input {
   double eps = 0;
   Tensor scaled;   // of x and this norm, where linear_add() left them; undefined otherwise
   Tensor squares;
+  Input rows(int64_t begin, int64_t count) const;
   // Where CPUs round inputs to 8 bits: blocks with an element far above the row get a second code (ops/cpu/outliers.h). Not
   // for what crosses between ranks as codes.
   bool keep_outliers = false;
@@ -139,5 +141,8 @@ void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 
 // out[i] = x[rows[i]].  rows I32 [n], x [num_tokens, hidden_size], out [n, hidden_size]
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
+
+// to = from, and to_table = table, whose rows may be further apart.  from and to I32 [n], the tables I32 [rows, columns]
+void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table);
 
 }  // namespace tutti::ops

@@ -1,7 +1,6 @@
 #include "runtime/device_step.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "ops/cuda_context.h"
 #include "ops/ops.h"
@@ -10,7 +9,6 @@ namespace tutti {
 namespace {
 
 constexpr int64_t kPadding = 1024;  // between the tensors of the arena
-constexpr int64_t kUnit = 64;       // to which an arena aligns
 
 }  // namespace
 
@@ -26,11 +24,7 @@ DeviceStep::DeviceStep(const Context& ctx, int64_t max_tokens, int64_t max_seqs,
   }
   inputs_ = Buffer::allocate(fixed, ctx.device);
   block_table_ = Tensor::zeros({max_seqs, max_blocks}, DType::kI32, ctx.device);
-  const int64_t count = std::max(max_seqs, static_cast<int64_t>(fixed) / kUnit + 1);
-  const Tensor numbers = Tensor::empty({count}, DType::kI32);
-  std::iota(numbers.data_as<int32_t>(), numbers.data_as<int32_t>() + count, 0);
   fence_ = Tensor::zeros({1}, DType::kI32, ctx.device);
-  row_numbers_ = cuda::to_device(numbers, ctx.device);
   const Tensor answers = Tensor::zeros({2 * max_seqs}, DType::kI32, ctx.device);
   tokens_ = answers.slice(0, 0, max_seqs);
   auto owner = std::make_shared<Tensor>(answers);
@@ -66,13 +60,8 @@ StepInputs DeviceStep::upload(StepInputs host, bool for_graph) {
   slot.uploaded.record(copies_.get());
   slot.uploaded.hold_back(stream);
   const Tensor narrow = Tensor::view(slot.staged->data() + fixed, {rows, width}, DType::kI32, ctx_.device);
-  ops::gather_rows(ctx_, narrow, row_numbers_.slice(0, 0, rows), block_table_.slice(0, 0, rows).slice(1, 0, width));
-  // Everything before the table as rows of one unit: arenas hand out multiples of it.
-  constexpr int64_t kWords = kUnit / 4;
-  const int64_t units = fixed / kUnit;
-  CHECK_EQ(fixed % kUnit, 0);
-  const auto words = [&](const Buffer& buffer) { return Tensor::view(buffer.data(), {units, kWords}, DType::kI32, ctx_.device); };
-  ops::gather_rows(ctx_, words(*slot.staged), row_numbers_.slice(0, 0, units), words(*inputs_));
+  const auto words = [&](const Buffer& buffer) { return Tensor::view(buffer.data(), {fixed / 4}, DType::kI32, ctx_.device); };
+  ops::copy_with_table(ctx_, words(*slot.staged), words(*inputs_), narrow, block_table_.slice(0, 0, rows).slice(1, 0, width));
   slot.taken.record(stream);
   slot.used = true;
   if (!for_graph) cuda::zero_async(fence_.data(), fence_.bytes(), stream);
@@ -97,7 +86,10 @@ size_t DeviceStep::fetch(int64_t count) {
   void* stream = cuda_stream(*ctx_.cuda);
   Slot& slot = slots_[current_];
   slot.count = static_cast<size_t>(count);
-  cuda::copy_async(slot.answers->data(), tokens_.data(), static_cast<size_t>(max_seqs_) * 8, stream);
+  // By a kernel: the copy engine comes later to it.
+  const auto words = [&](void* data) { return Tensor::view(data, {2 * max_seqs_}, DType::kI32, ctx_.device); };
+  const Tensor none = block_table_.slice(0, 0, 0);
+  ops::copy_with_table(ctx_, words(tokens_.data()), words(slot.answers->data()), none, none);
   slot.fetched.record(stream);
   return current_;
 }

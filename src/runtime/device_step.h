@@ -1,5 +1,5 @@
-// A step's way to a GPU and back. Its inputs go over in one copy, while the step before still computes; two small kernels
-// then bring them to addresses and strides that never change, so that graphs can read them. The tokens that its kernels
+// A step's way to a GPU and back. Its inputs go over in one copy, while the step before still computes; a small kernel
+// then brings them to addresses and strides that never change, so that graphs can read them. The tokens that its kernels
 // choose come back into pinned memory. Two steps may be on their way: the second one reads the first one's tokens on the
 // device. Worker thread only.
 #pragma once
@@ -78,7 +78,6 @@ class DeviceStep {
   std::shared_ptr<Buffer> inputs_;  // device: as the inputs' arena, without the block table
   Tensor block_table_;              // device: I32 [max_seqs, max_blocks]
   Tensor fence_;                    // a write that waits for all kernels before it
-  Tensor row_numbers_;              // device: I32, 0, 1, 2, ...
   Tensor tokens_;
   Tensor values_;
 };

@@ -177,13 +177,13 @@ void ModelRunner::fill_draws(StepInputs& host, bool on_gpu) const {
 
 Tensor ModelRunner::choose_tokens(const ForwardStep& step, const StepInputs& inputs, Residual& r) {
   const Context& ctx = step.ctx;
-  const Tensor& hidden = parts_.model.last_hidden(inputs.logit_row_ids, r);
-  const int64_t count = hidden.size(0);
+  const ops::Input hidden = parts_.model.last_hidden(inputs.logit_row_ids, r);
+  const int64_t count = hidden.x.size(0);
   Tensor logits;
   for (int64_t begin = 0; begin < count; begin += kLogitRowsAtOnce) {
     const ArenaScope scratch(ctx);
     const int64_t n = std::min(kLogitRowsAtOnce, count - begin);
-    logits = parts_.model.logits(step, hidden.slice(0, begin, n));
+    logits = parts_.model.logits(step, hidden.rows(begin, n));
     const Tensor values = device_->values().slice(0, begin, n), tokens = device_->tokens().slice(0, begin, n);
     if (parts_.tp_tensors.size() > 1) {
       best_of_ranks(logits, values, tokens);
@@ -246,13 +246,13 @@ std::vector<SampledToken> ModelRunner::sample(const ForwardStep& step, const Ste
   const Context& ctx = step.ctx;
   const auto count = static_cast<int64_t>(inputs.logit_rows.size());
   if (count == 0) return {};
-  const Tensor& hidden = parts_.model.last_hidden(inputs.logit_row_ids, r);
+  const ops::Input hidden = parts_.model.last_hidden(inputs.logit_row_ids, r);
   const std::span<const LogitRow> all = inputs.logit_rows;
   std::vector<SampledToken> sampled;
   for (int64_t begin = 0; begin < count; begin += kLogitRowsAtOnce) {
     const ArenaScope scratch(ctx);
     const int64_t n = std::min(kLogitRowsAtOnce, count - begin);
-    auto part = sample_rows(parts_.model.logits(step, hidden.slice(0, begin, n)),
+    auto part = sample_rows(parts_.model.logits(step, hidden.rows(begin, n)),
                             all.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)));
     for (SampledToken& next : part) merge(sampled, std::move(next));
   }

@@ -43,7 +43,7 @@ size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& schedu
     elements += tokens * (4 * inputs + 3 * config.hidden_size + (tp_size + 2) * 128);
   }
   const int64_t blocks = (scheduler.max_model_len + 15) / 16 + 1;
-  int64_t floats = scheduler.max_num_seqs * blocks + tokens * (8 + ops::norm_parts(config.hidden_size));
+  int64_t floats = scheduler.max_num_seqs * blocks + tokens * (8 + 2 * ops::norm_parts(config.hidden_size));
   if (model.is_last_stage()) {
     floats += std::min(kLogitRowsAtOnce, tokens) * cut.vocab.count;
     if (tp_size > 1) floats += kGatherRows * (2 * config.vocab_size + tp_size * 64);

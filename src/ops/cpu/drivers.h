@@ -32,6 +32,7 @@ void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Ten
 void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices);
 void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
+void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table);
 
 inline LevelKernels::PanelKernel panel_of(const LevelKernels& level, DType dtype) {
   return level.panel[static_cast<size_t>(dtype)];

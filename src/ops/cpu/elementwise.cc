@@ -202,4 +202,9 @@ void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const 
   });
 }
 
+void copy_with_table(const Context&, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table) {
+  std::memcpy(to.data(), from.data(), from.bytes());
+  for (int64_t r = 0; r < table.size(0); ++r) std::memcpy(to_table.row<int32_t>(r), table.row<int32_t>(r), dtype_bytes(DType::kI32, table.size(1)));
+}
+
 }  // namespace tutti::cpu

@@ -37,6 +37,7 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .paged_attention = paged_attention,
           .take_pending = take_pending,
           .gather_rows = gather_rows,
+          .copy_with_table = copy_with_table,
           .argmax = argmax,
           .best_of_parts = best_of_parts,
           .encode_activations = encode_activations,

@@ -86,15 +86,23 @@ struct TileRing {
     if (threadIdx.x % 32 == 0) arrive(&empty[index % kStages]);
   }
 
+  // Which of `count` tiles comes at `index`: the last one, often a short one, when the ring has been full, not at the end,
+  // where a block has nothing else on its way.
+  static __device__ __forceinline__ int tile_at(int index, int count) {
+    if (count <= kStages + 1 || index < kStages) return index;
+    return index == kStages ? count - 1 : index - 1;
+  }
+
   // A whole warp: tiles [begin, end) of one sequence and head into keys[stage] and values[stage]. Tokens from
   // `first_new` on are written by this step: for them the previous kernel's end is waited for.
-  template <typename T, int kElements>
+  template <bool kLastEarly, typename T, int kElements>
   __device__ void produce(T (*keys)[kElements], T (*values)[kElements], const AttentionArgs& a, const int32_t* table, int kv_head,
                           int begin, int end, int length, int first_new) {
     const int row_bytes = a.head_dim * static_cast<int>(sizeof(T)), lane = threadIdx.x % 32;
     bool waited = false;
-    for (int tile = begin; tile < end; ++tile) {
-      const int first = tile * kTileTokens, last = min(first + kTileTokens, length), index = tile - begin, stage = index % kStages;
+    for (int index = 0; index < end - begin; ++index) {
+      const int tile = begin + (kLastEarly ? tile_at(index, end - begin) : index), stage = index % kStages;
+      const int first = tile * kTileTokens, last = min(first + kTileTokens, length);
       wait_empty(index);
       if (lane == 0) arrive_expect(&full[stage], static_cast<uint32_t>(2 * (last - first) * row_bytes));
       __syncwarp();

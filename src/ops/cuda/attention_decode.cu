@@ -138,26 +138,26 @@ __device__ void join_clusters(const AttentionArgs& a, int64_t slot, int active, 
   }
 }
 
-// This block's share of the results of its cluster, whose blocks [0, active) have parts: to `out` when there are no others,
+// This block's share of the results of its cluster, whose blocks [0, active), kMost at most, have parts: to `out` when there are no others,
 // else to the cluster's place among the parts.
-template <typename T, typename Shared>
+template <int kMost, typename T, typename Shared>
 __device__ void join_blocks(const Shared& shared, const AttentionArgs& a, int active, int rows, bool only_cluster, int64_t part, T* out) {
   const int units = a.head_dim / 4;
   for (int i = static_cast<int>(cluster_rank() * kThreads + threadIdx.x); i < rows * units; i += active * kThreads) {
     const int row = i / units, dim = i % units * 4;
-    float2 stats[kMaxCluster];
-    float4 sums[kMaxCluster];
+    float2 stats[kMost];
+    float4 sums[kMost];
 #pragma unroll
-    for (int b = 0; b < kMaxCluster; ++b) {
+    for (int b = 0; b < kMost; ++b) {
       const unsigned rank = static_cast<unsigned>(min(b, active - 1));
       stats[b] = load_of_block(&shared.stats[row], rank);
       sums[b] = load_of_block(reinterpret_cast<const float4*>(&shared.out[0][row][dim]), rank);
     }
     float max = -INFINITY, sum = 0, value[4] = {};
 #pragma unroll
-    for (int b = 0; b < kMaxCluster; ++b) max = fmaxf(max, stats[b].x);
+    for (int b = 0; b < kMost; ++b) max = fmaxf(max, stats[b].x);
 #pragma unroll
-    for (int b = 0; b < kMaxCluster; ++b) {
+    for (int b = 0; b < kMost; ++b) {
       const float weight = b < active ? exp2f(stats[b].x - max) : 0.0f;
       sum += weight * stats[b].y;
       value[0] += weight * sums[b].x, value[1] += weight * sums[b].y, value[2] += weight * sums[b].z, value[3] += weight * sums[b].w;
@@ -182,8 +182,9 @@ __device__ void attend_bulk(Shared& shared, RowState<kDim>& state, const Attenti
   commit_copies();
   wait_copies<0>();  // the queries
   named_barrier(1, kThreads);
-  for (int tile = begin; tile < end; ++tile) {
-    const int index = tile - begin, stage = index % Shared::kStages, first = tile * kTileTokens + in_tile;
+  for (int index = 0; index < end - begin; ++index) {
+    const int tile = begin + decltype(shared.ring)::tile_at(index, end - begin), stage = index % Shared::kStages;
+    const int first = tile * kTileTokens + in_tile;
     shared.ring.wait_full(index);
     const bool masked = first < visible[0].first || first + 16 > length;
     attend<T, kDim, 16, typename Shared::Tile>(state, shared.q, shared.tiles.keys[stage], shared.tiles.values[stage], in_tile, a, first,
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
     shared.ring.clear_tail(shared.tiles.values, a.head_dim, begin, end, length);
     __syncthreads();
     if (threadIdx.x >= kThreads) {
-      shared.ring.produce(shared.tiles.keys, shared.tiles.values, a, table, kv_head, begin, end, length, length - 1);
+      shared.ring.template produce</*kLastEarly=*/true>(shared.tiles.keys, shared.tiles.values, a, table, kv_head, begin, end, length, length - 1);
       return;
     }
   }
@@ -284,7 +285,10 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
   const int cluster = split / a.cluster, clusters = (active + a.cluster - 1) / a.cluster;
   cluster_arrive();
   cluster_wait();
-  join_blocks(shared, a, min(a.cluster, active - cluster * a.cluster), rows, clusters == 1, slot * (a.splits / a.cluster) + cluster, out);
+  const int here = min(a.cluster, active - cluster * a.cluster);
+  const int64_t part = slot * (a.splits / a.cluster) + cluster;
+  if (here <= 3) join_blocks<3>(shared, a, here, rows, clusters == 1, part, out);
+  else join_blocks<kMaxCluster>(shared, a, here, rows, clusters == 1, part, out);
   cluster_arrive();  // has read the others
   if (clusters == 1) return cluster_wait();
   __threadfence();

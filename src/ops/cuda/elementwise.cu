@@ -174,6 +174,20 @@ void copy_rows(const Context& ctx, const void* source, int64_t source_row_bytes,
   else go(uint16_t{});
 }
 
+// The first blocks copy what lies in one piece, each of the others a row.
+__global__ void copy_with_table_kernel(const int32_t* from, int32_t* to, int64_t count, int blocks, const int32_t* table, int64_t stride,
+                                       int32_t* to_table, int64_t to_stride, int columns) {
+  let_next_start();
+  wait_for_previous();
+  if (static_cast<int>(blockIdx.x) < blocks) {
+    const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < count) to[i] = from[i];
+    return;
+  }
+  const int64_t row = static_cast<int>(blockIdx.x) - blocks;
+  for (int i = threadIdx.x; i < columns; i += blockDim.x) to_table[row * to_stride + i] = table[row * stride + i];
+}
+
 __global__ void take_pending_kernel(int32_t* ids, const int32_t* tokens, int64_t count) {
   let_next_start();
   wait_for_previous();
@@ -194,6 +208,15 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
   copy_rows(ctx, x.data(), static_cast<int64_t>(x.stride_bytes(0)), x.size(0), rows, 0, out,
             static_cast<int64_t>(dtype_bytes(x.dtype(), x.size(1))));
+}
+
+void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table) {
+  const int64_t rows = table.size(1) == 0 ? 0 : table.size(0);
+  const unsigned blocks = blocks_for(from.size(0));
+  if (blocks + rows == 0) return;
+  launch(ctx, copy_with_table_kernel, dim3(blocks + static_cast<unsigned>(rows)), dim3(256), 0, from.data_as<int32_t>(), to.data_as<int32_t>(),
+         from.size(0), static_cast<int>(blocks), table.data_as<int32_t>(), table.stride(0), to_table.data_as<int32_t>(), to_table.stride(0),
+         static_cast<int>(table.size(1)));
 }
 
 void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens) {

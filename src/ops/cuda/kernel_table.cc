@@ -29,6 +29,7 @@ constexpr KernelTable kCudaTable{
     .paged_attention = cuda::paged_attention,
     .take_pending = cuda::take_pending,
     .gather_rows = cuda::gather_rows,
+    .copy_with_table = cuda::copy_with_table,
     .argmax = cuda::argmax,
     .best_of_parts = cuda::best_of_parts,
     .draw_tokens = cuda::draw_tokens,

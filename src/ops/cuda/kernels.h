@@ -15,6 +15,7 @@ void add_rms_norm(const Context& ctx, const Tensor& residual, const Tensor& delt
 void add(const Context& ctx, const Tensor& x, const Tensor& y);
 void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
+void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table);
 // out += bias, both of whatever type.  out [num_tokens, features], bias F32 [features]
 void add_bias(const Context& ctx, const Tensor& bias, const Tensor& out);
 // out[t, i] = silu(x[t, i]) * x[t, n + i].  x [num_tokens, 2 n], out [num_tokens, n]

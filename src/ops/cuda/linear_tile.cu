@@ -1,15 +1,16 @@
 // Products of up to 64 tokens on Hopper: still bound by the weights' bytes, but with too many tokens for linear_few.cu.
 // A block takes tiles of 128 weight rows against all tokens. One thread has the bulk copy engine bring pieces of 128 bytes
-// of k of the rows and of the tokens into a ring; two warpgroups multiply 64 rows each with the asynchronous matrix
-// instructions, weights as the left side, so that 8, 16 or 32 tokens cost as little as they are. Gates, additions, rotation
-// and cache writes happen where a tile's sums are (small_write.cuh).
+// of k of the rows and of the tokens into a ring, a warp finds what each token's sums are multiplied by; two warpgroups
+// multiply 64 rows each with the asynchronous matrix instructions, weights as the left side, so that 8, 16 or 32 tokens cost
+// as little as they are. Gates, additions, rotation and cache writes happen where a tile's sums are (small_write.cuh).
 //
 // A norm is shared between two products: the one that adds to the stream leaves it times the norm's weight, and sums of its
 // squares for each tile; the next one multiplies that, and its sums by the token's factor.
 //
 // A product with few tiles has each of them multiplied by a cluster of blocks, a part of k each. They add up their parts in
 // shared memory, each warp of the cluster for whole tokens, always in the same order. How many parts there are depends on the
-// weight alone, so that a token's result does not depend on how many tokens there are.
+// weight alone. Up to 16 tokens tiles may be narrow: 64 rows, of which the two warpgroups multiply every second piece each, where
+// that occupies more multiprocessors; not with CudaOptions::batch_invariant, as their order of sums is another.
 //
 // Most of the code is run once by each block, and has to come from memory first: loops are not unrolled.
 #include <algorithm>
@@ -34,15 +35,26 @@ __device__ __forceinline__ Share share_of(const TileParams& p) {
   return {static_cast<int>(blockIdx.x) / p.slices, static_cast<int>(gridDim.x) / p.slices, slice * p.pieces / p.slices, (slice + 1) * p.pieces / p.slices};
 }
 
+// Of a stage; in a narrow tile it has two pieces.
+template <int kTokens>
+__host__ __device__ __forceinline__ int stage_bytes(bool narrow) {
+  return kStageBytes<kTokens> + (narrow ? kTokenBytes<kTokens> : 0);
+}
+
 // One thread: the block's pieces in order. Weights that are no kernel's do not wait for the previous one, tokens do.
-template <int kTokens, bool kGated>
+template <int kTokens, bool kGated, bool kCanBeNarrow>
 __device__ void produce(const TileParams& p, const CUtensorMap* w_map, const CUtensorMap* x_map, SharedHead* head, uint8_t* ring, const Share& share) {
   const uint64_t policy = evict_first();
+  const bool narrow = kCanBeNarrow && p.narrow;
+  const int bytes = stage_bytes<kTokens>(narrow);
   const auto bring_weights = [&](int tile, int piece, int stage) {
     const int column = piece * kPieceBytes;
-    uint8_t* to = ring + stage * kStageBytes<kTokens>;
-    arrive_expect(&head->full[stage], kStageBytes<kTokens>);
-    if (kGated) {
+    uint8_t* to = ring + stage * bytes;
+    arrive_expect(&head->full[stage], bytes);
+    if (narrow) {
+      tensor_copy(to, w_map, 2 * column, tile * kGroupRows, &head->full[stage], policy);
+      tensor_copy(to + kWeightBytes / 2, w_map, 2 * column + kPieceBytes, tile * kGroupRows, &head->full[stage], policy);
+    } else if (kGated) {
       tensor_copy(to, w_map, column, tile * kGroupRows, &head->full[stage], policy);
       tensor_copy(to + kWeightBytes / 2, w_map, column, p.rows / 2 + tile * kGroupRows, &head->full[stage], policy);
     } else {
@@ -50,7 +62,10 @@ __device__ void produce(const TileParams& p, const CUtensorMap* w_map, const CUt
     }
   };
   const auto bring_tokens = [&](int piece, int stage) {
-    tensor_copy(ring + stage * kStageBytes<kTokens> + kWeightBytes, x_map, piece * kPieceBytes, 0, &head->full[stage]);
+    uint8_t* to = ring + stage * bytes + kWeightBytes;
+    const int column = piece * kPieceBytes;
+    tensor_copy(to, x_map, narrow ? 2 * column : column, 0, &head->full[stage]);
+    if (narrow) tensor_copy(to + kTokenBytes<kTokens>, x_map, 2 * column + kPieceBytes, 0, &head->full[stage]);
   };
   prefetch_map(x_map);
   if (p.fresh) wait_for_previous();
@@ -80,10 +95,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM)
     tile_kernel(const TileParams p, const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map) {
   constexpr bool kGated = kKind == ProductKind::kGated;
   constexpr int kEach = kTokens / 2;
+  constexpr int kFactors = 2;  // the barrier that they are there
+  const bool narrow = kMayBeNarrow<kKind, kTokens> && p.narrow;
+  const int group = static_cast<int>(threadIdx.x) / 128, bytes = stage_bytes<kTokens>(narrow);
   extern __shared__ __align__(1024) uint8_t shared[];
   auto* head = reinterpret_cast<SharedHead*>(shared);
   uint8_t* ring = shared + sizeof(SharedHead);
-  auto* sums = reinterpret_cast<float*>(p.exchange_in_ring ? ring : ring + p.stages * kStageBytes<kTokens>);
+  auto* sums = reinterpret_cast<float*>(p.exchange_in_ring ? ring : ring + p.stages * bytes);
   if (threadIdx.x == 0) {
 #pragma unroll 1
     for (int s = 0; s < p.stages; ++s) {
@@ -95,8 +113,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM)
   __syncthreads();
   let_next_start();
   const Share share = share_of(p);
+  if (threadIdx.x >= kConsumers + 32) {  // consumers would begin to multiply later
+    wait_for_previous();
+#pragma unroll 1
+    for (int token = static_cast<int>(threadIdx.x) % 32 / 4; token < kTokens; token += 8) find_factor(p, token, head->factors);
+    named_arrive(kFactors, kConsumers + 32);
+    return;
+  }
   if (threadIdx.x >= kConsumers) {
-    if (threadIdx.x == kConsumers) produce<kTokens, kGated>(p, &w_map, &x_map, head, ring, share);
+    if (threadIdx.x == kConsumers) produce<kTokens, kGated, kMayBeNarrow<kKind, kTokens>>(p, &w_map, &x_map, head, ring, share);
     return;
   }
   // Neither weights nor the step's positions and slots are a kernel's before this one (ops/cuda/attention.h).
@@ -104,7 +129,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM)
   met.read_rows(p, share.first);
   if constexpr (kReadsFirst<kTokens>) met.read_places(p, first_token(), p.slices * kWarps);
   wait_for_previous();
-  find_factors<kTokens>(p, head->factors);
   RingPosition next;
 #pragma unroll 1
   for (int tile = share.first; tile < p.tiles; tile += share.step) {
@@ -120,20 +144,21 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM)
     for (int piece = share.begin; piece < share.end; ++piece, next.advance(p.stages)) {
       float scale = 1.0f;
       if (kNarrowSums && p.block_scaled) {
-        const int group = threadIdx.x / 128, row = kGated ? group * (p.rows / 2) + tile * kGroupRows : tile * kRows;
-        scale = p.w_scales[row / static_cast<int>(kScaleBlock) * p.pieces + piece];
+        const int row = kGated ? group * (p.rows / 2) + tile * kGroupRows : tile * (narrow ? kGroupRows : kRows);
+        scale = p.w_scales[row / static_cast<int>(kScaleBlock) * p.scale_columns + (narrow ? min(2 * piece + group, p.scale_columns - 1) : piece)];
       }
       wait_phase(&head->full[next.stage], next.parity);
-      const uint8_t* stage = ring + next.stage * kStageBytes<kTokens>;
-      const uint64_t a = describe(stage + threadIdx.x / 128 * (kGroupRows * kPieceBytes)), b = describe(stage + kWeightBytes);
+      const uint8_t* stage = ring + next.stage * bytes;
+      const uint64_t a = describe(stage + group * (kGroupRows * kPieceBytes));
+      const uint64_t b = describe(stage + kWeightBytes + (narrow ? group * kTokenBytes<kTokens> : 0));
       if constexpr (kNarrowSums) {
-        float narrow[kEach];
+        float piece_sums[kEach];
         begin_multiply();
 #pragma unroll
-        for (int k = 0; k < kPieceBytes / 32; ++k) multiply<T>(narrow, a + 2 * k, b + 2 * k, k > 0);
+        for (int k = 0; k < kPieceBytes / 32; ++k) multiply<T>(piece_sums, a + 2 * k, b + 2 * k, k > 0);
         end_multiply();
 #pragma unroll
-        for (int i = 0; i < kEach; ++i) acc[i] += scale * narrow[i];
+        for (int i = 0; i < kEach; ++i) acc[i] += scale * piece_sums[i];
       } else {
         begin_multiply();
 #pragma unroll
@@ -143,6 +168,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM)
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(&head->empty[next.stage]);
     }
+    if (tile == share.first) named_barrier(kFactors, kConsumers + 32);
     finish_tile<Out, kKind, kTokens>(p, head->factors, sums, tile, acc, met);
   }
 }
@@ -189,6 +215,17 @@ int slices_of(const Context& ctx, int tiles, int pieces) {
   return slices;
 }
 
+// Do narrow tiles occupy more multiprocessors?
+bool narrow_is_better(const Context& ctx, const LinearCall& call, int tokens, int pieces) {
+  if (ctx.cuda->batch_invariant() || call.gated || call.rope != nullptr || tokens > 16) return false;
+  const auto blocks = [&](int rows_of_tile, int units) {
+    const int tiles = (static_cast<int>(call.rows) + rows_of_tile - 1) / rows_of_tile, slices = slices_of(ctx, tiles, units);
+    return one_on_each(ctx, tiles * slices, slices) ? tiles * slices : 0;
+  };
+  const int wide = blocks(kRows, pieces);
+  return wide > 0 && blocks(kGroupRows, (pieces + 1) / 2) > wide;
+}
+
 template <typename T, typename Out, int kTokens>
 void launch_tile(const Context& ctx, const LinearCall& call, TileParams& p, const CUtensorMap& w_map, const CUtensorMap& x_map) {
   p.slices = slices_of(ctx, p.tiles, p.pieces);
@@ -197,8 +234,8 @@ void launch_tile(const Context& ctx, const LinearCall& call, TileParams& p, cons
   p.exchange_in_ring = rounds == 1;
   const size_t exchange = p.exchange_in_ring ? 0 : kSumBytes<kTokens>;
   const size_t room = bytes_of_half(ctx) - 2 * kReserved - sizeof(SharedHead) - exchange;  // beside a block with more than half
-  p.stages = std::min(kMaxStages, static_cast<int>(room / kStageBytes<kTokens>));
-  size_t bytes = sizeof(SharedHead) + static_cast<size_t>(p.stages) * kStageBytes<kTokens> + exchange;
+  p.stages = std::min(kMaxStages, static_cast<int>(room) / stage_bytes<kTokens>(p.narrow));
+  size_t bytes = sizeof(SharedHead) + static_cast<size_t>(p.stages * stage_bytes<kTokens>(p.narrow)) + exchange;
   const int blocks = clusters * p.slices;
   if (one_on_each(ctx, blocks, p.slices)) bytes = std::max(bytes, bytes_of_half(ctx));
   const auto go = [&](auto kernel) {
@@ -231,12 +268,15 @@ void linear_tile(const Context& ctx, const LinearCall& call) {
   const auto element = static_cast<int64_t>(dtype_bytes(call.dtype, 1));
   const int64_t row_bytes = call.k * element;
   const auto features = static_cast<int>(call.gated ? call.rows / 2 : call.rows);
-  const int tiles = call.gated ? (features + kGroupRows - 1) / kGroupRows : (features + kRows - 1) / kRows;
+  const int tokens = call.num_tokens > 32 ? 64 : call.num_tokens > 16 ? 32 : call.num_tokens > 8 ? 16 : 8;
   TileParams p{};
   p.rows = static_cast<int>(call.rows);
   p.tokens = static_cast<int>(call.num_tokens);
-  p.pieces = static_cast<int>((row_bytes + kPieceBytes - 1) / kPieceBytes);
-  p.tiles = tiles;
+  p.pieces = p.scale_columns = static_cast<int>((row_bytes + kPieceBytes - 1) / kPieceBytes);
+  p.narrow = narrow_is_better(ctx, call, tokens, p.pieces);
+  if (p.narrow) p.pieces = (p.pieces + 1) / 2;
+  const int rows_of_tile = call.gated || p.narrow ? kGroupRows : kRows;
+  p.tiles = (features + rows_of_tile - 1) / rows_of_tile;
   p.bias = call.bias;
   p.w_scales = call.w_scales;
   p.x_scales = call.x_scales;
@@ -256,8 +296,7 @@ void linear_tile(const Context& ctx, const LinearCall& call) {
   p.wide = ((reinterpret_cast<uintptr_t>(call.out) | reinterpret_cast<uintptr_t>(call.left.scaled)) % four == 0) &&
            (call.out_stride | call.left.stride) % 4 == 0;
   if (call.rope != nullptr) p.rope = *call.rope;
-  const int tokens = call.num_tokens > 32 ? 64 : call.num_tokens > 16 ? 32 : call.num_tokens > 8 ? 16 : 8;
-  const CUtensorMap w_map = ctx.cuda->tensor_map(call.w, call.rows, row_bytes, row_bytes, call.gated ? kGroupRows : kRows);
+  const CUtensorMap w_map = ctx.cuda->tensor_map(call.w, call.rows, row_bytes, row_bytes, rows_of_tile);
   const bool scaled = call.norm_weight != nullptr;
   const CUtensorMap x_map = ctx.cuda->tensor_map(scaled ? call.scaled : call.x, call.num_tokens, row_bytes,
                                                  (scaled ? call.scaled_stride : call.x_stride) * element, tokens);

@@ -26,7 +26,8 @@ __device__ __forceinline__ uint64_t warp_largest(uint64_t key) {
   return key;
 }
 
-// gridDim.x blocks share a row; the one that arrives last joins their keys in `parts` [rows, gridDim.x].
+// kVec: elements that are read at once; a row has a multiple of it. gridDim.x blocks share a row; the one that arrives last joins their keys in `parts` [rows, gridDim.x].
+template <int kVec>
 __global__ void __launch_bounds__(kThreads)
     argmax_kernel(const float* x, int64_t stride, int columns, int first, uint64_t* parts, unsigned* arrivals, float* values,
                   int32_t* indices) {
@@ -36,8 +37,18 @@ __global__ void __launch_bounds__(kThreads)
   wait_for_previous();
   const float* row = x + blockIdx.y * stride;
   uint64_t mine = 0;
-#pragma unroll 8
-  for (int i = blockIdx.x * kThreads + threadIdx.x; i < columns; i += gridDim.x * kThreads) mine = larger(mine, key_of(row[i], i));
+#pragma unroll 4
+  for (int i = (blockIdx.x * kThreads + threadIdx.x) * kVec; i < columns; i += gridDim.x * kThreads * kVec) {
+    float v[kVec];
+    load(row + i, v);
+    float most = v[0];
+    int at = i;  // the first of the largest
+#pragma unroll
+    for (int j = 1; j < kVec; ++j) {
+      if (v[j] > most || (most != most && v[j] == v[j])) most = v[j], at = i + j;
+    }
+    mine = larger(mine, key_of(most, at));
+  }
   mine = warp_largest(mine);
   if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = mine;
   __syncthreads();
@@ -175,7 +186,8 @@ void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Ten
   const int64_t parts = rows > CudaContext::kCounters ? 1 : std::min({wanted, kMaxParts, (columns + 4 * kThreads - 1) / (4 * kThreads)});
   const Scratch scratch(ctx);
   const Tensor keys = scratch.tensor({rows * parts}, DType::kI64);
-  launch(ctx, argmax_kernel, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(rows)), dim3(kThreads), 0, x.data_as<float>(),
+  const bool wide = rows_aligned(x, 16);
+  launch(ctx, wide ? argmax_kernel<4> : argmax_kernel<1>, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(rows)), dim3(kThreads), 0, x.data_as<float>(),
          x.stride(0), static_cast<int>(columns), static_cast<int>(first), keys.data_as<uint64_t>(), ctx.cuda->counters(),
          values.data_as<float>(), indices.data_as<int32_t>());
 }

@@ -15,7 +15,7 @@ constexpr int kGroupRows = 64;
 constexpr int kPieceBytes = 128;
 constexpr int kWarps = 8;
 constexpr int kConsumers = kWarps * 32;
-constexpr int kThreads = kConsumers + 32;
+constexpr int kThreads = kConsumers + 64;  // and a warp that has the pieces come, and one that finds the tokens' factors
 constexpr int kMaxStages = 10;
 constexpr int kWeightBytes = kRows * kPieceBytes;
 
@@ -26,7 +26,8 @@ struct TileParams {
   int rows;
   int tokens;
   int tiles;
-  int pieces;  // of a row
+  int pieces;  // of a row; pairs of them where tiles are narrow
+  int scale_columns;  // blocks of scales along a row
   int slices;  // of k
   const float* bias;
   const float* w_scales;
@@ -39,6 +40,7 @@ struct TileParams {
   bool block_scaled;
   bool add;
   bool fresh;
+  bool narrow;  // tiles of 64 rows: the two groups multiply every second piece each, a stage has two
   bool wide;  // four results that follow each other are written at once
   void* out;
   int64_t out_stride;
@@ -59,12 +61,13 @@ struct alignas(1024) SharedHead {  // the ring behind it starts where a swizzle 
   float factors[kMaxTileTokens];  // of each token's sums
 };
 
-// The factor of each token's sums: its norm's, or the scale of its elements. Four threads take a token's squares, whatever
-// the number of tokens.
-template <int kTokens>
-__device__ __forceinline__ void find_factors(const TileParams& p, float* factors) {
-  if (threadIdx.x >= 4 * kTokens) return;  // whole warps
-  const int token = static_cast<int>(threadIdx.x) / 4;
+// May a product have tiles of 64 rows?
+template <ProductKind kKind, int kTokens>
+constexpr bool kMayBeNarrow = kKind == ProductKind::kPlain && kTokens <= 16;
+
+// The factor of a token's sums: its norm's, or the scale of its elements. Four threads take its squares, whatever the number
+// of tokens.
+__device__ __forceinline__ void find_factor(const TileParams& p, int token, float* factors) {
   float factor = 1.0f;
   if (p.squares != nullptr) {
     float sum = 0;
@@ -116,8 +119,8 @@ struct Met {
 
   __device__ __forceinline__ void read_rows(const TileParams& p, int tile) {
     const int in_tile = static_cast<int>(threadIdx.x) % 32 * 4;
-    row = tile * kRows + in_tile;
-    int end = p.rows;
+    row = tile * (p.narrow ? kGroupRows : kRows) + in_tile;
+    int end = p.narrow ? min(p.rows, (tile + 1) * kGroupRows) : p.rows;
     if constexpr (kKind == ProductKind::kGated) {
       end = in_tile < kGroupRows ? p.rows / 2 : p.rows;
       row = end - p.rows / 2 + tile * kGroupRows + in_tile % kGroupRows;
@@ -212,8 +215,10 @@ __device__ __forceinline__ void write_token(const TileParams& p, float factor, c
       scaled[j] = kept * met.next_weight[j];
     }
     store_four(static_cast<Out*>(p.left.scaled) + token * p.left.stride + met.row, scaled, p.wide, met.exist);
-    squares = warp_sum(squares);
-    if (threadIdx.x % 32 == 0) p.left.squares[token * ops::norm_parts(p.rows) + tile] = squares;
+    constexpr int kLanes = ops::kNormPart / 4;
+#pragma unroll
+    for (int offset = kLanes / 2; offset > 0; offset /= 2) squares += __shfl_xor_sync(kAllLanes, squares, offset);
+    if (threadIdx.x % kLanes == 0 && met.exist > 0) p.left.squares[token * ops::norm_parts(p.rows) + met.row / ops::kNormPart] = squares;
   } else {
     const int away = kKind == ProductKind::kGated ? kGroupRows / 4 : p.rope.head_dim / 8;  // lanes
     float other[4];
@@ -278,6 +283,13 @@ __device__ void finish_tile(const TileParams& p, const float* factors, float* su
       else join<kMaxSlices>(p, sums, token, values[i]);
     }
     if (p.slices > 1 && first + more >= p.tokens) cluster_arrive();  // has read the others
+    if (kMayBeNarrow<kKind, kTokens> && p.narrow) {  // a half of the lanes has what the other group multiplied of the same rows
+#pragma unroll
+      for (int i = 0; i < kOwn<kTokens>; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[i][j] += __shfl_xor_sync(kAllLanes, values[i][j], 16);
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kOwn<kTokens>; ++i) {
       const int token = first + i * step;

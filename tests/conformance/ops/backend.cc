@@ -178,7 +178,7 @@ ops::Input OpsConformance::left_for_norm(const Values& x, const Values& norm, do
   for (size_t i = 0; i < x.values.size(); ++i) {
     const auto row = static_cast<int64_t>(i) / k, column = static_cast<int64_t>(i) % k;
     scaled.values[i] *= norm.values[static_cast<size_t>(column)];
-    squares.values[static_cast<size_t>(row * parts + column / 128)] += x.values[i] * x.values[i];
+    squares.values[static_cast<size_t>(row * parts + column / ops::kNormPart)] += x.values[i] * x.values[i];
   }
   ops::Input input(x.tensor, norm.tensor, eps);
   input.scaled = on_device(scaled).tensor;

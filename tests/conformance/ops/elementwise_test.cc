@@ -84,6 +84,22 @@ TEST_P(ElementwiseConformance, GatherRows) {
   }
 }
 
+TEST_P(ElementwiseConformance, CopyWithTable) {
+  for (int columns : {1, 300}) {
+    const int rows = 7, stride = 301;
+    std::vector<int32_t> numbers, table(static_cast<size_t>(rows * columns)), before(static_cast<size_t>(rows * stride), -1);
+    for (int i = 0; i < 1000; ++i) numbers.push_back(static_cast<int32_t>(uniform(0, 1 << 20)));
+    for (int32_t& entry : table) entry = static_cast<int32_t>(uniform(0, 1 << 20));
+    std::vector<double> expected(before.begin(), before.end());
+    for (int i = 0; i < rows * columns; ++i) expected[static_cast<size_t>(i / columns * stride + i % columns)] = table[static_cast<size_t>(i)];
+    const Tensor to = ints(std::vector<int32_t>(numbers.size(), -1)), all = ints(before);
+    const Tensor from_table = ints(table).reshape({rows, columns}), to_table = all.reshape({rows, stride}).slice(1, 0, columns);
+    ops::copy_with_table(ctx_, ints(numbers), to, from_table, to_table);
+    EXPECT_EQ(read(to), std::vector<double>(numbers.begin(), numbers.end()));
+    EXPECT_EQ(read(all), expected);
+  }
+}
+
 TEST_P(ElementwiseConformance, TakePending) {
   const Tensor ids = ints({5, -1, 0, -3, 7, -3}), tokens = ints({10, 20, 30});
   ops::take_pending(ctx_, ids, tokens);
