@@ -27,4 +27,13 @@ for side in A B; do
     tc -n "${!netns}" qdisc add dev "$VETH" root tbf rate "$RATE" burst 256kb latency 50ms
   fi
 done
+# The kernel tells of a link with up to a second's delay, and NCCL takes none that is not said to run.
+for side in A B; do
+  netns=NETNS_$side
+  for ((turn = 0; ; turn++)); do
+    [[ "$(ip -n "${!netns}" link show "$VETH")" == *"state UP"* ]] && break
+    ((turn < 50)) || { echo "$VETH in ${!netns} is not up after 5 s" >&2; exit 1; }
+    sleep 0.1
+  done
+done
 "$@"

@@ -3,6 +3,8 @@
 the device's events, medians of nine. Prints one JSON object of the same form.
 
     bench/comm_torch.py --ranks 2 --collectives all-reduce,all-gather --sizes 1024,16384
+
+With --netns and --addresses (one for each rank) the ranks are nodes: each sees its own GPU alone, and NCCL uses sockets.
 """
 
 import argparse
@@ -67,10 +69,23 @@ def measure(name, count, rank, ranks):
     return times
 
 
+def become_node(rank, args):
+    """Before the first call that asks the driver."""
+    namespace = os.open(f"/run/netns/{args.netns[rank]}", os.O_RDONLY)
+    os.setns(namespace, os.CLONE_NEWNET)
+    os.close(namespace)
+    os.environ.update(CUDA_VISIBLE_DEVICES=str(rank), NCCL_HOSTID=args.netns[rank], NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1",
+                      NCCL_SOCKET_IFNAME=args.interface, GLOO_SOCKET_IFNAME=args.interface)
+
+
 def run(rank, args, results):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(args.port))
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=args.ranks, device_id=torch.device("cuda", rank))
+    device = rank
+    if args.netns:
+        become_node(rank, args)
+        device = 0
+    os.environ.update(MASTER_ADDR=args.addresses[0] if args.netns else "127.0.0.1", MASTER_PORT=str(args.port))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", rank=rank, world_size=args.ranks, device_id=torch.device("cuda", device))
     rows = []
     for name in args.collectives.split(","):
         for size in map(int, args.sizes.split(",")):
@@ -95,7 +110,12 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--collectives", default="all-reduce")
     parser.add_argument("--sizes", default="1024,16384,65536,262144,1048576,4194304,33554432")
+    parser.add_argument("--netns", default=[], type=lambda text: text.split(","))
+    parser.add_argument("--addresses", default=[], type=lambda text: text.split(","))
+    parser.add_argument("--interface", default="veth0")
     args = parser.parse_args()
+    if args.netns and not len(args.netns) == len(args.addresses) == args.ranks:
+        parser.error(f"--netns and --addresses need one entry for each of the {args.ranks} ranks")
     args.port = free_port()
     context = mp.get_context("spawn")
     results = context.SimpleQueue()

@@ -3,7 +3,8 @@
 
     bench/multi_gpu_report.py FOLDER --command "scripts/multi_gpu.sh" > result.json
 
-FOLDER holds one file of `tutti bench comm --json` or comm_torch.py a way: gpu.json, cuda_ipc.json, nccl.json, torch.json, ... A way whose
+FOLDER holds one file of `tutti bench comm --json` or comm_torch.py a way: gpu.json, cuda_ipc.json, nccl.json, torch.json, ..., with a line
+for each run, of which the medians are taken. A way whose
 file is missing or empty is named as not measured; it is never left out in silence.
 """
 
@@ -12,17 +13,21 @@ import json
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 import sys
 
-WAYS = ["gpu", "cuda_ipc", "nccl", "torch", "mps", "nodes"]
+WAYS = ["gpu", "cuda_ipc", "nccl", "torch", "mps", "nodes", "nodes_torch"]
 
 
 def read(path):
     if not path.exists():
         return None
-    lines = [line for line in path.read_text().splitlines() if line.startswith("{")]
-    return json.loads(lines[-1]) if lines else None
+    runs = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+    for row, *others in zip(*(run["results"] for run in runs)):
+        for key, of_all in (("p50_us", statistics.median), ("min_us", min), ("p99_us", max)):
+            row[key] = of_all([row[key], *(other[key] for other in others)])
+    return runs[0] if runs else None
 
 
 def text_of(command):

@@ -119,21 +119,28 @@ run_mps() {
   say mps "$(tail -n 1 "$out/mps_check.log")"
 }
 
-# Two namespaces, one GPU visible in each, NCCL over sockets: the veth must have carried the payload.
+# Two namespaces, one GPU visible in each, NCCL over sockets: the veth must have carried the payload. Three times, in turn with
+# NCCL through PyTorch there.
 run_wire() {
   several wire && with_ip wire || return
+  local wire=(--ranks 2 --sizes 8192,65536,1048576,16777216) torch=""
+  python3 -c 'import torch' 2>/dev/null && torch=bench/comm_torch.py
   # shellcheck disable=SC2016
-  timeout 100 bench/comm_netns.sh bash -c '
+  timeout 150 bench/comm_netns.sh bash -c '
+    tutti=$1 out=$2 torch=$3 wire=("${@:4}" --netns "$NETNS_A,$NETNS_B" --addresses "$ADDRESS_A,$ADDRESS_B")
     sent() { nsenter --net=/run/netns/$NETNS_A cat /proc/net/dev | tr ":" " " | awk -v d="$VETH" "\$1 == d {print \$10}"; }
-    before=$(sent)
-    export NCCL_DEBUG=WARN NCCL_DEBUG_FILE=$1/nodes_nccl.%p.log
-    "$0" bench comm --json --transport nccl --ranks 2 --netns "$NETNS_A,$NETNS_B" --addresses "$ADDRESS_A,$ADDRESS_B" \
-      --sizes 8192,65536,1048576,16777216 >"$1/nodes.json" || exit 1
-    moved=$(($(sent) - before)) payload=$(grep -o "\"payload_bytes\": *[0-9]*" "$1/nodes.json" | grep -o "[0-9]*$")
-    echo "the veth carried $moved bytes of a payload of $payload"
-    ((moved >= payload))' "$tutti" "$out" >"$out/nodes.log" 2>&1 ||
+    export NCCL_DEBUG=${NCCL_DEBUG:-WARN} NCCL_DEBUG_FILE=$out/nodes_nccl.%p.log
+    rm -f "$out/nodes.json" "$out/nodes_torch.json"
+    for turn in 1 2 3; do
+      before=$(sent)
+      "$tutti" bench comm --json --transport nccl "${wire[@]}" >>"$out/nodes.json" || exit 1
+      moved=$(($(sent) - before)) payload=$(grep -o "\"payload_bytes\": *[0-9]*" "$out/nodes.json" | tail -n 1 | grep -o "[0-9]*$")
+      echo "the veth carried $moved bytes of a payload of $payload"
+      ((moved >= payload)) || exit 1
+      [[ -z $torch ]] || python3 "$torch" "${wire[@]}" --interface "$VETH" >>"$out/nodes_torch.json" || exit 1
+    done' wire "$tutti" "$out" "$torch" "${wire[@]}" >"$out/nodes.log" 2>&1 ||
     { bad wire "failed: $(tail -n 1 "$out/nodes.log")"; rm -f "$out/nodes.json"; return; }
-  say wire "$(tail -n 1 "$out/nodes.log")"
+  say wire "$(grep "^the veth" "$out/nodes.log" | tail -n 1)"
 }
 
 # A model on one GPU, on two of this host and on two as two nodes gives the same answers.
