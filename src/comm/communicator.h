@@ -24,6 +24,10 @@
 
 namespace tutti {
 
+namespace cuda_ipc {
+struct IpcGroup;
+}
+
 // What the ranks of a group spent in collectives; for /metrics and the answer's summary.
 struct CommStats {
   int64_t calls = 0;
@@ -58,6 +62,10 @@ class Communicator {
   virtual void all_reduce(void* data, int64_t count, DType dtype) = 0;
   // All three in one kernel. False: there is none for this case, and nothing was done. The same on all ranks.
   virtual bool all_reduce_add_norm(const SumAddNorm& what) = 0;
+  // The next kernel on the stream adds up `count` F32 numbers over the ranks itself (ops::linear_add): what it needs for that,
+  // valid as long as the communicator. It counts as an all-reduce. nullptr: this group has no such way, nothing was done; the
+  // same on all ranks.
+  virtual const cuda_ipc::IpcGroup* sum_in_kernel(int64_t count) = 0;
   // recv holds size() * bytes, in rank order. `send` may be recv + rank * bytes.
   virtual void all_gather(const void* send, void* recv, size_t bytes) = 0;
   // recv gets this rank's `count` elements of the sum of all ranks' size() * count elements.

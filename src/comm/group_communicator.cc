@@ -100,6 +100,14 @@ bool GroupCommunicator::all_reduce_add_norm(const SumAddNorm& what) {
   return true;
 }
 
+const cuda_ipc::IpcGroup* GroupCommunicator::sum_in_kernel(int64_t count) {
+  FusedSums* fused = transport_->fused_sums();
+  if (fused == nullptr || !fused->sums_in_kernels(count)) return nullptr;
+  const cuda_ipc::IpcGroup* group = nullptr;
+  run({Kind::kAllReduce, DType::kF32, count, -1}, [&](const Call& call) { group = &fused->sum_in_kernel(call); });
+  return group;
+}
+
 void GroupCommunicator::all_gather(const void* send, void* recv, size_t bytes) {
   run({Kind::kAllGather, DType::kU8, static_cast<int64_t>(bytes), -1},
       [&](const Call& call) { transport_->all_gather(call, send, recv, bytes); });

@@ -32,6 +32,7 @@ class GroupCommunicator final : public Communicator {
 
   void all_reduce(void* data, int64_t count, DType dtype) override;
   bool all_reduce_add_norm(const SumAddNorm& what) override;
+  const cuda_ipc::IpcGroup* sum_in_kernel(int64_t count) override;
   void all_gather(const void* send, void* recv, size_t bytes) override;
   void reduce_scatter(const void* send, void* recv, int64_t count, DType dtype) override;
   void broadcast(void* data, size_t bytes, int root) override;

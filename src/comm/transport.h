@@ -48,6 +48,8 @@ class FusedSums {
   virtual ~FusedSums() = default;
   virtual bool takes(const SumAddNorm& what) const = 0;
   virtual void all_reduce_add_norm(const Call& call, const SumAddNorm& what) = 0;
+  virtual bool sums_in_kernels(int64_t count) const = 0;
+  virtual const cuda_ipc::IpcGroup& sum_in_kernel(const Call& call) = 0;
 };
 
 class Transport {

@@ -6,8 +6,9 @@ void Linear::forward(const Context& ctx, const ops::Input& x, const Tensor& out)
   ops::linear(ctx, x, weight_, bias_, out);
 }
 
-bool Linear::add_to(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const {
-  return ops::linear_add(ctx, x, weight_, bias_, stream, ahead);
+bool Linear::add_to(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead,
+                    const cuda_ipc::IpcGroup* ranks) const {
+  return ops::linear_add(ctx, x, weight_, bias_, stream, ahead, ranks);
 }
 
 ColumnParallelLinear::ColumnParallelLinear(const BuildContext& build, const std::vector<std::string>& names,

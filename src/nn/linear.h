@@ -19,8 +19,9 @@ class Linear {
 
   // x [num_tokens, in_features], out [num_tokens, out_features], both this rank's part
   void forward(const Context& ctx, const ops::Input& x, const Tensor& out) const;
-  // stream += x W^T + b. Whether it left what `ahead` asks for (ops::linear_add).
-  bool add_to(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const;
+  // stream += x W^T + b, or with `ranks` what those add up to. Whether it left what `ahead` asks for (ops::linear_add).
+  bool add_to(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead,
+              const cuda_ipc::IpcGroup* ranks = nullptr) const;
   const PackedWeight& weight() const { return weight_; }
   const Tensor& bias() const { return bias_; }
 

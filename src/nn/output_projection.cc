@@ -61,6 +61,21 @@ struct Pieces {
 
 }  // namespace
 
+PartialSumProjection::PartialSumProjection(const BuildContext& build, const std::string& name, int64_t in_features,
+                                           int64_t out_features, const std::vector<Range>& inputs, bool bias)
+    : tp_(build.tp),
+      even_(std::all_of(inputs.begin(), inputs.end(), [&](const Range& range) { return range.count == inputs[0].count; })),
+      linear_(build, name, in_features, out_features, inputs[static_cast<size_t>(build.cut.rank)], bias) {}
+
+Added PartialSumProjection::add_in_place(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const {
+  if (tp_.size() == 1) return linear_.add_to(ctx, x, stream, ahead) ? Added::kWithNormAhead : Added::kPlain;
+  // Every rank comes to the same answer: it has to.
+  if (!even_ || !ops::sums_over_ranks(ctx, x, linear_.weight(), stream)) return Added::kNot;
+  const cuda_ipc::IpcGroup* ranks = tp_.sum_in_kernel(stream.numel());
+  if (ranks == nullptr) return Added::kNot;
+  return linear_.add_to(ctx, x, stream, ahead, ranks) ? Added::kWithNormAhead : Added::kPlain;
+}
+
 GatheredProjection::GatheredProjection(const BuildContext& build, const std::string& name, int64_t in_features,
                                        int64_t out_features, std::vector<Range> inputs, bool bias)
     : tp_(build.tp),
@@ -142,8 +157,7 @@ std::unique_ptr<OutputProjection> make_output_projection(const BuildContext& bui
                                                          int64_t in_features, int64_t out_features,
                                                          const std::vector<Range>& inputs, bool bias) {
   if (build.cut.output == OutputCut::kColumns) {
-    return std::make_unique<PartialSumProjection>(build, name, in_features, out_features,
-                                                  inputs[static_cast<size_t>(build.cut.rank)], bias);
+    return std::make_unique<PartialSumProjection>(build, name, in_features, out_features, inputs, bias);
   }
   return std::make_unique<GatheredProjection>(build, name, in_features, out_features, inputs, bias);
 }

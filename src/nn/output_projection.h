@@ -22,27 +22,25 @@ class OutputProjection {
   virtual void forward(const Context& ctx, const Tensor& x, const Tensor& out) const = 0;
   // True: out is this rank's part of a sum that Residual completes. False: out is the result.
   virtual bool is_partial() const = 0;
-  // stream += x W^T + b in one kernel, where this rank has the whole sum and nothing else is done to it; kNot: nothing was
-  // done, it is forward()'s.  stream [num_tokens, out_features]
+  // stream += x W^T + b in one kernel, the sum over the ranks included, where there is one and nothing else is done to the sum;
+  // kNot: nothing was done, it is forward()'s.  stream [num_tokens, out_features]
   virtual Added add_in_place(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const = 0;
 };
 
-// Cut by input features: no exchange before the product, an all-reduce after it. The order of the additions, hence the
-// last bits, depends on the size of the group. For GPUs, whose links like one large sum.
+// Cut by input features: no exchange before the product, an all-reduce after it or at its end. The order of the additions,
+// hence the last bits, depends on the size of the group. For GPUs, whose links like one large sum.
 class PartialSumProjection final : public OutputProjection {
  public:
+  // `inputs`: the part of in_features that each rank of the group has.
   PartialSumProjection(const BuildContext& build, const std::string& name, int64_t in_features, int64_t out_features,
-                       Range columns, bool bias)
-      : alone_(build.tp.size() == 1), linear_(build, name, in_features, out_features, columns, bias) {}
+                       const std::vector<Range>& inputs, bool bias);
   void forward(const Context& ctx, const Tensor& x, const Tensor& out) const override { linear_.forward(ctx, x, out); }
   bool is_partial() const override { return true; }
-  Added add_in_place(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const override {
-    if (!alone_) return Added::kNot;
-    return linear_.add_to(ctx, x, stream, ahead) ? Added::kWithNormAhead : Added::kPlain;
-  }
+  Added add_in_place(const Context& ctx, const Tensor& x, const Tensor& stream, const ops::NormAhead& ahead) const override;
 
  private:
-  bool alone_;
+  Communicator& tp_;
+  bool even_;  // all ranks have as much
   RowParallelLinear linear_;
 };
 

@@ -53,7 +53,8 @@ struct KernelTable {
   void (*linear_of_norm)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out) = nullptr;
   void (*gate_up_silu_of_norm)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& out) = nullptr;
   bool (*linear_add)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
-                     const ops::NormAhead& ahead) = nullptr;
+                     const ops::NormAhead& ahead, const cuda_ipc::IpcGroup* ranks) = nullptr;
+  bool (*sums_over_ranks)(const Context&, const Tensor& x, const PackedWeight& w, const Tensor& residual) = nullptr;
   bool (*qkv_rope_write_kv)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
                             RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv) = nullptr;
   PackedWeight (*pack_weight_fp8)(const Context&, std::span<const Tensor> pieces, std::span<const Tensor> scales) = nullptr;

@@ -201,7 +201,7 @@ void linear(const Context& ctx, const Input& x, const PackedWeight& w, const Ten
 }
 
 bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
-                const NormAhead& ahead) {
+                const NormAhead& ahead, const cuda_ipc::IpcGroup* ranks) {
   check_product(ctx, x, w, bias);
   check_activations(ctx, residual, x.size(0), w.out_features);
   if (ahead.weight.defined()) {
@@ -210,12 +210,18 @@ bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, cons
     CHECK_EQ(ahead.weight.size(0), w.out_features);
   }
   const KernelTable& table = kernel_table(ctx);
-  if (table.linear_add != nullptr) return table.linear_add(ctx, x, w, bias, residual, ahead);
+  CHECK(ranks == nullptr || sums_over_ranks(ctx, x, w, residual));
+  if (table.linear_add != nullptr) return table.linear_add(ctx, x, w, bias, residual, ahead, ranks);
   const Scratch scratch(ctx);
   const Tensor out = scratch.tensor(residual);
   table.linear(ctx, x, w, bias, out);
   table.add(ctx, residual, out);
   return false;
+}
+
+bool sums_over_ranks(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& residual) {
+  const KernelTable& table = kernel_table(ctx);
+  return table.sums_over_ranks != nullptr && residual.numel() > 0 && table.sums_over_ranks(ctx, x, w, residual);
 }
 
 void gate_up_silu(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& out) {

@@ -13,6 +13,10 @@
 #include "ops/packed_weight.h"
 #include "tensor/tensor.h"
 
+namespace tutti::cuda_ipc {
+struct IpcGroup;  // tensor/cuda/ipc_memory.h
+}
+
 namespace tutti::ops {
 
 // Repacks a weight [out_features, in_features], given as pieces whose rows are stacked (q, k and v; gate and up), into
@@ -63,8 +67,12 @@ void linear(const Context& ctx, const Input& x, const PackedWeight& w, const Ten
 
 // residual += x W^T (+ bias).  x [num_tokens, in_features], residual [num_tokens, out_features], bias as above.
 // True: `ahead` was filled from the new residual; false: there is no kernel for it, and what is in it means nothing.
+// With `ranks` (Communicator::sum_in_kernel) residual += the sum of that over the ranks of a group, in their order: only where
+// sums_over_ranks() says so, and all ranks together.
 bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
-                const NormAhead& ahead = {});
+                const NormAhead& ahead = {}, const cuda_ipc::IpcGroup* ranks = nullptr);
+// Is there such a kernel? The same on all ranks whose weights have equal sizes.
+bool sums_over_ranks(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& residual);
 
 // out = silu(x Wg^T) * (x Wu^T), `w` packed from the pieces {gate, up} of equal size.  out [num_tokens, intermediate_size]
 void gate_up_silu(const Context& ctx, const Input& x, const PackedWeight& w, const Tensor& out);

@@ -39,6 +39,7 @@ class LonelyRank : public Communicator {
   std::string_view transport() const override { return "lonely"; }
   void all_reduce(void*, int64_t, DType) override {}
   bool all_reduce_add_norm(const SumAddNorm&) override { return false; }
+  const cuda_ipc::IpcGroup* sum_in_kernel(int64_t) override { return nullptr; }
   void all_gather(const void* send, void* recv, size_t bytes) override {
     for (int r = 0; r < size_; ++r) std::memcpy(static_cast<std::byte*>(recv) + static_cast<size_t>(r) * bytes, send, bytes);
   }

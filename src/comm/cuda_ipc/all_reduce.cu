@@ -24,13 +24,13 @@ __device__ void push_unit(const IpcGroup& g, size_t i, uint4 own, uint32_t epoch
 // The unit that `from` has sent; false: given up.
 __device__ bool receive_unit(const IpcGroup& g, int from, size_t i, uint32_t epoch, uint4& unit) {
   const uint4* slot = low_latency_slot(g, g.rank, from, epoch) + 2 * i;
-  Patience patience(g, from, epoch);
+  Patience patience(g, epoch);
   for (;;) {
     const uint4 a = load_volatile(slot);
     const uint4 b = load_volatile(slot + 1);
     unit = {a.x, a.z, b.x, b.z};
     if (a.y == epoch && a.w == epoch && b.y == epoch && b.w == epoch) return true;
-    if (!patience.more()) return false;
+    if (!patience.more(from)) return false;
   }
 }
 
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kSmallThreads)
   for (size_t i = first; i < units; i += step) {
     push_unit(g, i, load_unit(data, i, bytes), epoch);
   }
-  leave_epoch(g, epoch);
+  leave_epoch(g);
   for (size_t i = first; i < units; i += step) {
     Lanes<T> sum;
     if (!sum_unit(g, i, load_unit(data, i, bytes), epoch, sum)) return;
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(1024)
   const int units = columns / Lanes<T>::kCount;
   const size_t row = static_cast<size_t>(blockIdx.x) * units;
   for (int i = threadIdx.x; i < units; i += blockDim.x) push_unit(g, row + i, delta[row + i], epoch);
-  leave_epoch(g, epoch);
+  leave_epoch(g);
   Lanes<T> kept[kMostUnits];
   float squares = 0;
 #pragma unroll
@@ -153,7 +153,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) one_shot_kernel(const __grid_constant__ IpcGroup g, std::byte* data, size_t bytes) {
   begin(g);
   const uint32_t epoch = read_epoch(g);
-  leave_epoch(g, epoch);
+  leave_epoch(g);
   const size_t slot = slot_bytes_of(g.size);
   const Part part = part_of(bytes, blockIdx.x, gridDim.x);
   for (int step = 1; step < g.size; ++step) {
@@ -170,7 +170,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) two_shot_kernel(const __grid_constant__ IpcGroup g, std::byte* data, size_t bytes) {
   begin(g);
   const uint32_t epoch = read_epoch(g);
-  leave_epoch(g, epoch);
+  leave_epoch(g);
   const size_t slot = slot_bytes_of(2 * g.size);
   const auto part_in = [&](int rank) {  // this block's part of a rank's slice
     const Part slice = part_of(bytes, rank, g.size);
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
                           size_t bytes) {
   begin(g);
   const uint32_t epoch = read_epoch(g);
-  leave_epoch(g, epoch);
+  leave_epoch(g);
   const size_t slot = slot_bytes_of(g.size);
   const Part part = part_of(bytes, blockIdx.x, gridDim.x);
   for (int step = 1; step < g.size; ++step) {

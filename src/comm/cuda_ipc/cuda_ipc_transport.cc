@@ -117,6 +117,15 @@ void CudaIpcTransport::all_reduce_add_norm(const Call& call, const SumAddNorm& w
   cuda_ipc::all_reduce_add_norm(peers_.kernel_group(), what, stream_.stream());
 }
 
+bool CudaIpcTransport::sums_in_kernels(int64_t count) const {
+  return fuses_ && dtype_bytes(DType::kF32, count) <= kLowLatencyBytes && peers_.ranks_on_this_gpu() == 1 && peers_.alike();
+}
+
+const IpcGroup& CudaIpcTransport::sum_in_kernel(const Call& call) {
+  begin(call);
+  return peers_.kernel_group();
+}
+
 void CudaIpcTransport::sum(const Call& call, SumWay way, void* data, size_t bytes, DType dtype) {
   if (way == SumWay::kNccl) {
     nccl_->all_reduce(call, data, static_cast<int64_t>(bytes / dtype_bytes(dtype, 1)), dtype);

@@ -43,6 +43,8 @@ class CudaIpcTransport final : public DeviceTransport, public FusedSums {
   // Where a sum of this size has its flags inside the data.
   bool takes(const SumAddNorm& what) const override;
   void all_reduce_add_norm(const Call& call, const SumAddNorm& what) override;
+  bool sums_in_kernels(int64_t count) const override;
+  const IpcGroup& sum_in_kernel(const Call& call) override;
   void all_gather(const Call& call, const void* send, void* recv, size_t bytes) override;
   void reduce_scatter(const Call& call, const void* send, void* recv, int64_t count, DType dtype) override;
   void broadcast(const Call& call, void* data, size_t bytes, int root) override;

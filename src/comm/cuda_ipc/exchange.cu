@@ -9,7 +9,7 @@ namespace {
 __global__ void __launch_bounds__(kThreads) exchange_kernel(const __grid_constant__ IpcGroup g, Exchange what) {
   begin(g);
   const uint32_t epoch = read_epoch(g);
-  leave_epoch(g, epoch);
+  leave_epoch(g);
   const size_t slot = kBulkBytes / g.size / 256 * 256;
   const Part part = part_of(what.bytes, blockIdx.x, gridDim.x);
   const auto gives = [&](int rank) { return what.only_from < 0 || what.only_from == rank; };
@@ -31,9 +31,9 @@ __global__ void __launch_bounds__(kThreads) exchange_kernel(const __grid_constan
 // By one thread: polls until `ready(flag)`.
 template <typename Ready>
 __device__ bool wait_until(const IpcGroup& g, const uint32_t* flag, int peer, uint32_t letter, const Ready& ready) {
-  Patience patience(g, peer, letter);
+  Patience patience(g, letter);
   while (!ready(load_acquire(flag))) {
-    if (!patience.more()) return false;
+    if (!patience.more(peer)) return false;
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// Inside the IPC kernels: addresses in the regions, stores and loads that other GPUs see, waits that end, and sums.
+// Inside the collectives' kernels: addresses in the regions, flags, and sums.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -6,17 +6,11 @@
 
 #include <cstdint>
 
-#include "comm/cuda_ipc/ipc_layout.h"
+#include "tensor/cuda/ipc_wait.cuh"
 
 namespace tutti::cuda_ipc {
 
 __device__ inline IpcFlags& flags_of(const IpcGroup& g, int rank) { return *reinterpret_cast<IpcFlags*>(g.region[rank]); }
-
-// Where `from`'s low-latency message lies in the region of `to`.
-__device__ inline uint4* low_latency_slot(const IpcGroup& g, int to, int from, uint32_t epoch) {
-  const size_t slot = (epoch & 1) * kMaxRanks + from;
-  return reinterpret_cast<uint4*>(g.region[to] + kLowLatencyOffset + slot * kLowLatencySlot);
-}
 
 __device__ inline std::byte* bulk_of(const IpcGroup& g, int rank, uint32_t epoch) {
   return g.region[rank] + kBulkOffset + (epoch & 1) * kBulkBytes;
@@ -27,18 +21,6 @@ __device__ inline std::byte* mail_slot(const IpcGroup& g, int to, int from, int 
   return g.region[to] + kMailOffset + slot * kMailBytes;
 }
 
-// 16 bytes of which each half arrives whole.
-__device__ inline void store_volatile(uint4* to, uint4 v) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-__device__ inline uint4 load_volatile(const uint4* from) {
-  uint4 v;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from)
-               : "memory");
-  return v;
-}
 __device__ inline void store_release(uint32_t* to, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
@@ -46,11 +28,6 @@ __device__ inline uint32_t load_acquire(const uint32_t* from) {
   uint32_t value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
-}
-__device__ inline uint64_t now_ns() {
-  uint64_t t;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-  return t;
 }
 
 // First thing in a kernel: what was launched before is complete on return.
@@ -62,60 +39,12 @@ __device__ inline void begin(const IpcGroup& g) {
 #endif
 }
 
-// Counts the polls of one wait and now and then looks whether it must end.
-class Patience {
- public:
-  __device__ Patience(const IpcGroup& g, int peer, uint32_t epoch) : g_(g), peer_(peer), epoch_(epoch) {}
-
-  // False: give up.
-  __device__ bool more() {
-    if ((++polls_ & 1023u) != 0) return true;
-    return look();
-  }
-
- private:
-  __device__ bool look() {
-    const uint64_t now = now_ns();
-    if (start_ == 0) start_ = now;
-    const uint64_t timeout_ns = *reinterpret_cast<volatile uint64_t*>(&g_.status->timeout_ns);
-    const bool aborted = *reinterpret_cast<volatile uint32_t*>(&g_.status->abort) != 0;
-    if (!aborted && now - start_ < timeout_ns && *reinterpret_cast<volatile uint32_t*>(&g_.state->broken) == 0) return true;
-    if (atomicExch(&g_.state->broken, 1u) == 0 && !aborted) {
-      volatile IpcStatus* status = g_.status;
-      status->peer = peer_;
-      status->epoch = epoch_;
-      __threadfence_system();
-      status->failed = 1;
-    }
-    return false;
-  }
-
-  const IpcGroup& g_;
-  const int peer_;
-  const uint32_t epoch_;
-  uint32_t polls_ = 0;
-  uint64_t start_ = 0;
-};
-
 __device__ inline bool wait_flag(const IpcGroup& g, const uint32_t* flag, uint32_t value, int peer) {
-  Patience patience(g, peer, value);
+  Patience patience(g, value);
   while (load_acquire(flag) != value) {
-    if (!patience.more()) return false;
+    if (!patience.more(peer)) return false;
   }
   return true;
-}
-
-// Every thread reads the epoch; leave_epoch() then counts it on, once, when all threads of the grid have read it.
-__device__ inline uint32_t read_epoch(const IpcGroup& g) {
-  return *reinterpret_cast<volatile uint32_t*>(&g.state->epoch) + 1;
-}
-__device__ inline void leave_epoch(const IpcGroup& g, uint32_t epoch) {
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  __threadfence();
-  if (atomicAdd(&g.state->entered, 1u) != gridDim.x - 1) return;
-  g.state->entered = 0;
-  *reinterpret_cast<volatile uint32_t*>(&g.state->epoch) = epoch;
 }
 
 // Of a block: what it has written is there; says so to all ranks and waits for what they have written. False: give up.

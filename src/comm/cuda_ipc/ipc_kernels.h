@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "comm/communicator.h"
-#include "comm/cuda_ipc/ipc_layout.h"
+#include "tensor/cuda/ipc_memory.h"
 #include "tensor/dtype.h"
 
 namespace tutti::cuda_ipc {

@@ -38,6 +38,8 @@ struct IpcPeers::Card {
   int64_t pid;
   std::byte* region;  // for ranks that are threads of this process
   int device;
+  std::array<char, 256> model;
+  int multiprocessors;
 };
 
 void agree(Communicator& control, const CommGroup& group, const std::string& problem) {
@@ -115,6 +117,8 @@ IpcPeers::Card IpcPeers::own_card() const {
   card.pid = ::getpid();
   card.region = region_;
   card.device = device_.index;
+  std::copy_n(properties.name, card.model.size(), card.model.begin());
+  card.multiprocessors = properties.multiProcessorCount;
   return card;
 }
 
@@ -134,6 +138,7 @@ std::string IpcPeers::open(const CommGroup& group, const std::vector<Card>& card
     const Card& card = cards[static_cast<size_t>(r)];
     const bool same_gpu = std::memcmp(&card.gpu, &own.gpu, sizeof own.gpu) == 0;
     ranks_on_this_gpu_ += same_gpu ? 1 : 0;
+    alike_ = alike_ && card.model == own.model && card.multiprocessors == own.multiprocessors;
     if (card.machine != own.machine) return fmt::format("{} is on another machine", group.label(r));
     std::byte*& region = kernel_group_.region[r];
     if (card.pid == own.pid) {

@@ -10,7 +10,7 @@
 
 #include "comm/communicator.h"
 #include "comm/cuda_ipc/cuda_stream.h"
-#include "comm/cuda_ipc/ipc_layout.h"
+#include "tensor/cuda/ipc_memory.h"
 #include "comm/transport.h"
 
 namespace tutti::cuda_ipc {
@@ -38,6 +38,8 @@ class IpcPeers {
   const IpcGroup& kernel_group() const { return kernel_group_; }
   volatile IpcStatus& status() const { return *status_; }
   int ranks_on_this_gpu() const { return ranks_on_this_gpu_; }
+  // Are all GPUs of one kind, so that the ranks cut a kernel's work alike?
+  bool alike() const { return alike_; }
 
  private:
   struct Card;  // what a rank tells the others about itself
@@ -53,6 +55,7 @@ class IpcPeers {
   std::vector<void*> mapped_;
   IpcGroup kernel_group_{};
   int ranks_on_this_gpu_ = 1;
+  bool alike_ = true;
 };
 
 }  // namespace tutti::cuda_ipc

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "comm/cuda_ipc/ipc_layout.h"
+#include "tensor/cuda/ipc_memory.h"
 
 namespace tutti::cuda_ipc {
 

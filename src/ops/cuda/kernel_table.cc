@@ -36,6 +36,7 @@ constexpr KernelTable kCudaTable{
     .linear_of_norm = cuda::linear,
     .gate_up_silu_of_norm = cuda::gate_up_silu,
     .linear_add = cuda::linear_add,
+    .sums_over_ranks = cuda::sums_over_ranks,
     .qkv_rope_write_kv = cuda::qkv_rope_write_kv,
     .pack_weight_fp8 = cuda::pack_weight_fp8,
 };

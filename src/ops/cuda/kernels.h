@@ -50,7 +50,8 @@ PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces,
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
 void linear(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
 bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
-                const ops::NormAhead& ahead);
+                const ops::NormAhead& ahead, const cuda_ipc::IpcGroup* ranks);
+bool sums_over_ranks(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& residual);
 void gate_up_silu(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& out);
 bool qkv_rope_write_kv(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& cos_sin,
                        RopeLayout layout, const AttentionMetadata& meta, const KVLayer& cache, const Tensor& qkv);

@@ -359,15 +359,26 @@ void linear(const Context& ctx, const ops::Input& x, const PackedWeight& w, cons
 }
 
 bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& bias, const Tensor& residual,
-                const ops::NormAhead& ahead) {
+                const ops::NormAhead& ahead, const cuda_ipc::IpcGroup* ranks) {
   if (residual.numel() == 0) return false;
   LinearCall call = make_call(x, w, bias, residual);
   call.add = true;
+  if (ranks != nullptr) {
+    call.ranks = ranks;
+    linear_few(ctx, call);
+    return false;
+  }
   // The stream times a norm's weight may be beyond what a half can hold; and FP8 tokens are rounded after the norm.
   if (ahead.weight.defined() && call.dtype == DType::kBF16 && call.out_type == DType::kBF16) {
     call.left = {ahead.weight.data_as<float>(), ahead.scaled.data(), ahead.scaled.stride(0), ahead.squares.data_as<float>()};
   }
   return product(ctx, call, x, bias, residual);
+}
+
+bool sums_over_ranks(const Context& ctx, const Tensor& x, const PackedWeight& w, const Tensor& residual) {
+  LinearCall call = make_call(x, w, Tensor(), residual);
+  call.add = true;
+  return !ctx.cuda->batch_invariant() && linear_few_can(ctx, call);
 }
 
 void gate_up_silu(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& out) {

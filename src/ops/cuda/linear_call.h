@@ -5,6 +5,7 @@
 
 #include "ops/cuda/context.h"
 #include "ops/kernel_table.h"
+#include "tensor/cuda/ipc_memory.h"
 
 namespace tutti::cuda {
 
@@ -68,6 +69,7 @@ struct LinearCall {
   bool gated = false;  // out = silu(x Wg^T) * (x Wu^T), the first half of the rows is Wg: n = rows / 2
   bool add = false;    // out += x W^T
   LeftForNorm left;    // with add
+  const cuda_ipc::IpcGroup* ranks = nullptr;  // with add, linear_few() alone: out += the sum over them of x W^T (+ bias)
   const RopeWrite* rope = nullptr;  // out gets q only
   const std::function<void()>* rotate = nullptr;  // what `rope` asks for, as kernels of their own after a product without it
 };

@@ -19,6 +19,7 @@
 #include "ops/cuda/small_product.cuh"
 #include "ops/cuda/small_tokens.cuh"
 #include "ops/cuda/small_write.cuh"
+#include "ops/cuda/sum_over_ranks.cuh"
 
 namespace tutti::cuda {
 namespace {
@@ -97,8 +98,39 @@ struct Units {
   }
 };
 
-template <typename T, typename X, typename Out, ProductKind kKind, bool kBlockScaled>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSM) few_kernel(const FewParams p) {
+// Where in a tile a thread finishes sums.
+template <ProductKind kKind>
+struct Place {
+  int token = threadIdx.x % kTokens;
+  int in_tile = threadIdx.x / kTokens;
+
+  __device__ __forceinline__ int row(const SmallOutput& o, int tile) const { return first_row<kKind>(o, tile) + in_tile; }
+  // Rows of the last tile may be the previous one's, too.
+  __device__ __forceinline__ bool writes(const FewParams& p, int tile) const {
+    const int begin = kKind == ProductKind::kPlain ? tile * kRows : kKind == ProductKind::kGated ? tile * (kRows / 2) : 0;
+    return threadIdx.x < kSums / kSumsOf<kKind> && token < p.tokens.count && row(p.output, tile) >= begin;
+  }
+};
+
+// The rest of this block's tiles, all of which it has given to the other ranks.
+template <typename Out>
+__device__ void finish_over_ranks(const FewParams& p, const IpcGroup& ranks, uint32_t epoch) {
+  if (threadIdx.x == kThreads - 1) cuda_ipc::count_block(ranks);
+  const Place<ProductKind::kPlain> place;
+  for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+    if (!place.writes(p, tile)) continue;
+    const int row = place.row(p.output, tile);
+    Out* to = static_cast<Out*>(p.output.out) + place.token * p.output.stride + row;
+    const float before = to_float(*to);
+    float sum;
+    if (!take_sum(ranks, epoch, static_cast<int64_t>(place.token) * p.output.rows + row, sum)) return;
+    *to = from_float<Out>(before + sum);
+  }
+}
+
+template <typename T, typename X, typename Out, ProductKind kKind, bool kBlockScaled, bool kOverRanks>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSM) few_kernel(const FewParams p, const __grid_constant__ IpcGroup ranks) {
+  static_assert(kKind == ProductKind::kPlain || !kOverRanks);
   constexpr int kEach = kSumsOf<kKind>, kSummers = kSums / kEach;
   constexpr bool kScaled = sizeof(T) == 1;
   extern __shared__ __align__(128) uint8_t shared[];
@@ -116,21 +148,23 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM) few_kernel(const FewPa
   let_next_start();
   const int steps_bytes = (p.row_bytes + kStepBytes - 1) / kStepBytes * kStepBytes;
   const int x_stride = steps_bytes * kWiden<T> + pad_of(kWiden<T>, p.tokens.count);
+  uint32_t epoch = 0;
   {
     NormWeights<kThreads> weights;
     weights.expect(p.tokens, 0, p.tokens.k);
     wait_for_previous();
+    if constexpr (kOverRanks) epoch = cuda_ipc::read_epoch(ranks);
     stage_tokens<X, kScaled>(p.tokens, weights, head->tokens, xs, x_stride, 0, p.tokens.k);
   }
   // A lane's columns are one half of a token's lines.
   const bool has_token = group / 2 < p.tokens.count;
   const uint8_t* x_at = xs + group / 2 * x_stride + (warp * kWarpBytes + lane % 8 * 16) * kWiden<T>;
-  const int token = threadIdx.x % kTokens, in_tile = threadIdx.x / kTokens;
+  const Place<kKind> place;
+  const int token = place.token;
   int buffer = 0;
   for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, buffer ^= 1) {
-    const int first = first_row<kKind>(p.output, tile), row = first + in_tile;
-    const int begin = kKind == ProductKind::kPlain ? tile * kRows : kKind == ProductKind::kGated ? tile * (kRows / 2) : 0;
-    const bool writes = threadIdx.x < kSummers && token < p.tokens.count && row >= begin;
+    const int first = first_row<kKind>(p.output, tile), row = place.row(p.output, tile);
+    const bool writes = place.writes(p, tile);
     Finish<X, Out, kKind> finish;
     if (writes) finish.expect(p.output, token, row);
     float acc[2][4] = {};
@@ -191,8 +225,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM) few_kernel(const FewPa
 #pragma unroll
       for (int i = 0; i < kEach; ++i) sum[i] *= head->tokens.scales[token];
     }
-    finish.write(p.output, token, row, sum);
+    if constexpr (kOverRanks) give(ranks, epoch, static_cast<int64_t>(token) * p.output.rows + row, finish.first_of(sum));
+    else finish.write(p.output, token, row, sum);
   }
+  if constexpr (kOverRanks) finish_over_ranks<Out>(p, ranks, epoch);
 }
 
 size_t shared_bytes(const LinearCall& call) {
@@ -206,18 +242,29 @@ int tiles_of(const LinearCall& call) {
   return call.gated || call.rope != nullptr ? (rows / 2 + kRows / 2 - 1) / (kRows / 2) : (rows + kRows - 1) / kRows;
 }
 
+int blocks_at_once(const Context& ctx, size_t bytes, int shared_percent) {
+  constexpr size_t kReserved = 1024;  // shared memory that each block costs beside its own
+  const size_t room = (ctx.cuda->shared_memory() + kReserved) * static_cast<size_t>(shared_percent) / 100;
+  return std::clamp(static_cast<int>(room / (bytes + kReserved)), 1, kBlocksPerSM) * ctx.cuda->num_sms();
+}
+
 template <typename T, typename X>
 void launch_few(const Context& ctx, const LinearCall& call, const FewParams& p) {
   const size_t bytes = shared_bytes(call);
   // Found by trying, on an H200: FP8 rows are short, so blocks want more of them.
   const int per_sm = sizeof(T) == 1 ? 3 : 8, shared_percent = call.num_tokens == 1 ? 40 : 58;
-  const auto grid = static_cast<unsigned>(std::min(p.tiles, per_sm * ctx.cuda->num_sms()));
-  const auto go = [&](auto kernel) { launch_placed(ctx, {.shared_percent = shared_percent}, kernel, dim3(grid), dim3(kThreads), bytes, p); };
+  // Blocks that wait for other ranks are on the GPU together.
+  const int most = call.ranks != nullptr ? blocks_at_once(ctx, bytes, shared_percent) : per_sm * ctx.cuda->num_sms();
+  const IpcGroup ranks = call.ranks != nullptr ? *call.ranks : IpcGroup{};
+  const auto go = [&](auto kernel) {
+    launch_placed(ctx, {.shared_percent = shared_percent}, kernel, dim3(static_cast<unsigned>(std::min(p.tiles, most))), dim3(kThreads), bytes, p, ranks);
+  };
   const auto by_kind = [&]<bool kBlockScaled>() {
-    if (call.gated) go(few_kernel<T, X, X, ProductKind::kGated, kBlockScaled>);
-    else if (call.rope != nullptr) go(few_kernel<T, X, X, ProductKind::kRotated, kBlockScaled>);
-    else if (call.out_type == DType::kF32) go(few_kernel<T, X, float, ProductKind::kPlain, kBlockScaled>);
-    else go(few_kernel<T, X, X, ProductKind::kPlain, kBlockScaled>);
+    if (call.ranks != nullptr) go(few_kernel<T, X, X, ProductKind::kPlain, kBlockScaled, true>);
+    else if (call.gated) go(few_kernel<T, X, X, ProductKind::kGated, kBlockScaled, false>);
+    else if (call.rope != nullptr) go(few_kernel<T, X, X, ProductKind::kRotated, kBlockScaled, false>);
+    else if (call.out_type == DType::kF32) go(few_kernel<T, X, float, ProductKind::kPlain, kBlockScaled, false>);
+    else go(few_kernel<T, X, X, ProductKind::kPlain, kBlockScaled, false>);
   };
   if constexpr (sizeof(T) == 1) {
     if (call.block_scaled) return by_kind.template operator()<true>();
@@ -236,7 +283,7 @@ bool linear_few_can(const Context& ctx, const LinearCall& call) {
 void linear_few(const Context& ctx, const LinearCall& call) {
   FewParams p{};
   p.tokens = {call.x, call.x_stride, static_cast<int>(call.num_tokens), static_cast<int>(call.k), call.norm_weight, call.eps};
-  p.output = {call.bias, call.block_scaled ? nullptr : call.w_scales, call.out, call.out_stride, static_cast<int>(call.rows), call.add,
+  p.output = {call.bias, call.block_scaled ? nullptr : call.w_scales, call.out, call.out_stride, static_cast<int>(call.rows), call.add && call.ranks == nullptr,
               call.rope != nullptr ? *call.rope : RopeWrite{}};
   p.w = static_cast<const uint8_t*>(call.w);
   p.row_bytes = static_cast<int>(dtype_bytes(call.dtype, call.k));

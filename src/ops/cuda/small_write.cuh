@@ -84,9 +84,11 @@ struct Finish {
     }
   }
 
+  __device__ __forceinline__ float first_of(const float (&sum)[kSumsOf<kKind>]) const { return sum[0] * scale[0] + bias[0]; }
+
   __device__ __forceinline__ void write(const SmallOutput& o, int token, int row, const float (&sum)[kSumsOf<kKind>]) const {
     Out* to = static_cast<Out*>(o.out) + token * o.stride;
-    const float first = sum[0] * scale[0] + bias[0];
+    const float first = first_of(sum);
     if constexpr (kKind == ProductKind::kPlain) {
       to[row] = from_float<Out>(first + added);
     } else if constexpr (kKind == ProductKind::kGated) {

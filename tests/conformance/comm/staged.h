@@ -28,6 +28,7 @@ class StagedCommunicator final : public Communicator {
     out(data, on_gpu, bytes);
   }
   bool all_reduce_add_norm(const SumAddNorm&) override { return false; }
+  const cuda_ipc::IpcGroup* sum_in_kernel(int64_t) override { return nullptr; }
   void all_gather(const void* send, void* recv, size_t bytes) override {
     const std::byte* from = in(0, send, bytes);
     std::byte* to = poisoned(1, all(bytes));

@@ -1,8 +1,9 @@
-// The memory through which the GPUs of a host talk, as the host code and the kernels see it. Every rank owns one region of
+// The memory through which the GPUs of a host talk, as the host code and the kernels see it: collectives (comm/cuda_ipc),
+// and products that add up over the ranks themselves (ops/cuda). Every rank owns one region of
 // plain device memory, which all others map through CUDA IPC. Ranks write into each other's regions ("push") and poll their
 // own, so a message costs one trip over the link.
 //
-// A collective is numbered by `IpcState::epoch`, which the kernels count themselves: a captured graph can be replayed. All
+// A collective is numbered by its epoch (`IpcState::ticks`), which the kernels count themselves: a captured graph can be replayed. All
 // areas exist twice and an epoch uses the half of its parity. That is enough: a rank enters epoch e + 2 only after it has
 // heard every other rank in e + 1, and a rank speaks in e + 1 only when it has read everything of e.
 #pragma once
@@ -36,10 +37,12 @@ constexpr size_t kBulkOffset = kLowLatencyOffset + 2 * kMaxRanks * kLowLatencySl
 constexpr size_t kMailOffset = kBulkOffset + 2 * kBulkBytes;
 constexpr size_t kRegionBytes = kMailOffset + kMaxRanks * kChannels * 2 * kMailBytes;
 
+// A block that has read the epoch adds its share of this; the next epoch is there when all have, and nobody waits for them.
+constexpr uint64_t kTicks = uint64_t{1} << 32;
+
 // Of one rank, in its own device memory.
 struct IpcState {
-  uint32_t epoch;    // of the last collective that has begun
-  uint32_t entered;  // blocks that have read it
+  uint64_t ticks;    // kTicks for each collective, of which every block of its kernel has added its share
   uint32_t broken;   // a wait was given up: later kernels do not wait
   uint32_t unused;
   uint32_t sent[kMaxRanks][kChannels];      // letters
