@@ -12,10 +12,20 @@ __host__ __device__ constexpr int pad_of(int widen, int tokens) { return tokens 
 
 __device__ __forceinline__ uint4 load_shared(const uint8_t* p) { return *reinterpret_cast<const uint4*>(p); }
 
-// Two E4M3 as two halves, exactly.
-__device__ __forceinline__ uint32_t widen2(uint32_t two) {
-  const __half2_raw wide = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two & 0xffffu), __NV_E4M3);
-  return static_cast<uint32_t>(wide.x) | static_cast<uint32_t>(wide.y) << 16;
+// Four E4M3 as halves, exactly. The instruction takes either half of a register.
+__device__ __forceinline__ uint2 widen4(uint32_t four) {
+  uint2 wide{};
+#if __CUDA_ARCH__ >= 900
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+      "}\n"
+      : "=r"(wide.x), "=r"(wide.y)
+      : "r"(four));
+#endif
+  return wide;
 }
 
 // 16 bytes of each of two weight rows against as many elements of a token.
@@ -26,7 +36,8 @@ __device__ __forceinline__ void multiply_unit(float (&acc)[4], const uint4& uppe
     mma<T>(acc, upper.z, lower.z, upper.w, lower.w, x[0].z, x[0].w);
   } else {
     const auto four = [&](uint32_t u, uint32_t l, uint32_t x0, uint32_t x1) {
-      mma<half>(acc, widen2(u), widen2(l), widen2(u >> 16), widen2(l >> 16), x0, x1);
+      const uint2 a = widen4(u), b = widen4(l);
+      mma<half>(acc, a.x, b.x, a.y, b.y, x0, x1);
     };
     four(upper.x, lower.x, x[0].x, x[0].y);
     four(upper.y, lower.y, x[0].z, x[0].w);
