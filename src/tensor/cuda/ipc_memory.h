@@ -1,11 +1,11 @@
 // The memory through which the GPUs of a host talk, as the host code and the kernels see it: collectives (comm/cuda_ipc),
-// and products that add up over the ranks themselves (ops/cuda). Every rank owns one region of
-// plain device memory, which all others map through CUDA IPC. Ranks write into each other's regions ("push") and poll their
-// own, so a message costs one trip over the link.
+// and products that add up over the ranks themselves (ops/cuda). Every rank owns one region of plain device memory, which all
+// others map through CUDA IPC. Ranks write into each other's regions ("push") and poll their own, so a message costs one
+// trip over the link.
 //
-// A collective is numbered by its epoch (`IpcState::ticks`), which the kernels count themselves: a captured graph can be replayed. All
-// areas exist twice and an epoch uses the half of its parity. That is enough: a rank enters epoch e + 2 only after it has
-// heard every other rank in e + 1, and a rank speaks in e + 1 only when it has read everything of e.
+// A collective is numbered by its epoch (`IpcState::ticks`), which the kernels count themselves: a captured graph can be
+// replayed. All areas exist twice and an epoch uses the half of its parity. That is enough: a rank enters epoch e + 2 only
+// after it has heard every other rank in e + 1, and a rank speaks in e + 1 only when it has read everything of e.
 #pragma once
 
 #include <cstddef>
