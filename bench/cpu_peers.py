@@ -8,7 +8,9 @@
 Every round runs ours, then the peer's (the next round the other way round), on the same file with the same number of
 threads. With --add the rounds go on where those in the JSON file of the same commit ended. ppN is a prompt of N tokens, tgN N tokens of one sequence, batchN N sequences over one shared prompt of 128
 tokens, 16 tokens each. Read bandwidth is measured right before each of our tests (the best of many short reads), and
-before and after it (a few GiB with all of their time); a share is that of the weights' bytes in it. The peer is started with its own defaults beside what is printed as its command.
+before and after it (a few GiB with all of their time); a share is that of the weights' bytes in it. The peer is started
+with its own defaults beside what is printed as its command. TUTTI_CPU_ISA, where it is set, is said in the result: for a
+comparison without tile registers, with a peer that was built without them.
 """
 import argparse
 import json
@@ -200,8 +202,9 @@ def values_so_far(a, model, test, names):
 def store(a, row):
     if not a.json:
         return
+    level = f"TUTTI_CPU_ISA={os.environ['TUTTI_CPU_ISA']} " if os.environ.get("TUTTI_CPU_ISA") else ""
     row.update(commit=commit(),
-               command=f"bench/cpu_peers.py --build build --peer LLAMA_CPP/build/bin --model {row['model']} --threads {a.threads} "
+               command=f"{level}bench/cpu_peers.py --build build --peer LLAMA_CPP/build/bin --model {row['model']} --threads {a.threads} "
                        f"--tests {a.tests} --rounds {row['rounds']}")
     report = stored(a)
     report.update(machine=f"{processor()}, {os.cpu_count()} processors, Linux {platform.release()}", peer=f"llama.cpp {a.peer_version}")
