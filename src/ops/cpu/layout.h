@@ -45,6 +45,15 @@ inline constexpr int next_tile_rows(int64_t rows_left, int full_tile) {
   return rows;
 }
 
+// Tiles of `rows` rows that share the fetching of the weights that come next: all of few, so that memory is busy while any
+// of them is made.
+template <class Tag = Baseline>
+inline constexpr int64_t tiles_that_fetch(int64_t rows, int full_tile) {
+  constexpr int64_t kMost = 8;
+  const int64_t tiles = (rows + full_tile - 1) / full_tile;
+  return tiles < kMost ? tiles : kMost;
+}
+
 // For plain weights a tile is F32 [k rounded up to even][mr].
 //
 // For BF16 weights at levels that round activations to bfloat16 a tile is int32 [k / 2][mr] (`amx`: [mr][k / 2]), each two

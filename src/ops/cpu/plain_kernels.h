@@ -19,11 +19,16 @@ struct RowsOf32 {
   static constexpr int kRowStride = kPanelRows, kStep = 1;
 };
 
-// c[r][column .. column + kVectors vectors) (+)= sum over k of a(r, k) * panel(k, column ...).  `k` is even. What lies at
-// `ahead` is fetched on the way, as many bytes as the panel has here; nullptr: nothing.
+// Bytes to fetch while a tile is made: those of a pair of k of the panel, every so many pairs.
+struct Ahead {
+  const uint8_t* from = nullptr;  // nullptr: nothing
+  int64_t every = 1;
+};
+
+// c[r][column .. column + kVectors vectors) (+)= sum over k of a(r, k) * panel(k, column ...).  `k` is even.
 template <class V, class W, class Layout, int kRows, int kVectors = 2>
 inline void plain_tile(const float* a, const uint8_t* panel, int column, int64_t k, float* c, int64_t ldc, bool first,
-                       const uint8_t* ahead = nullptr) {
+                       Ahead ahead = {}) {
   using F = typename V::F;
   constexpr int kPairBytes = 2 * kPanelRows * W::kElementBytes;
   F acc[kRows][kVectors];
@@ -36,10 +41,12 @@ inline void plain_tile(const float* a, const uint8_t* panel, int column, int64_t
       for (int v = 0; v < kVectors; ++v) acc[r][v] = V::fma(w[v], xr, acc[r][v]);
     }
   };
+  int64_t until_next = 1;
   for (int64_t i = 0; i < k; i += 2) {
-    if (ahead != nullptr) {
-      V::template prefetch<kPairBytes>(ahead);
-      ahead += kPairBytes;
+    if (ahead.from != nullptr && --until_next == 0) {
+      V::template prefetch<kPairBytes>(ahead.from);
+      ahead.from += kPairBytes;
+      until_next = ahead.every;
     }
     F w[kVectors];
     for (int v = 0; v < kVectors; ++v) w[v] = W::template load_first<V>(panel, column + v * V::kLanes);
@@ -66,19 +73,21 @@ void plain_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t 
   for (int64_t k0 = 0; k0 < padded_k; k0 += kPlainChunk) {
     const int64_t count = padded_k - k0 < kPlainChunk ? padded_k - k0 : kPlainChunk;
     const uint8_t* chunk = panel + k0 * kPanelRows * W::kElementBytes;
-    // One tile reads the chunk as it comes; where several do, the next chunk comes while the first tile is made.
+    // One tile reads the chunk as it comes; where several do, each fetches a share of the next chunk.
     const bool stream = rows <= V::kFloatTileRows;
-    const uint8_t* ahead = stream && V::kPrefetchBytes == 0
-                               ? nullptr
-                               : chunk + (stream ? V::kPrefetchBytes : count * kPanelRows * W::kElementBytes);
-    for (int64_t r0 = 0; r0 < rows;) {
+    const int64_t sharing = tiles_that_fetch<V>(rows, V::kFloatTileRows);
+    const uint8_t* next = chunk + (stream ? V::kPrefetchBytes : count * kPanelRows * W::kElementBytes);
+    const int64_t share = (count / 2 + sharing - 1) / sharing * 2 * kPanelRows * W::kElementBytes;
+    int64_t tile = 0;
+    for (int64_t r0 = 0; r0 < rows; ++tile) {
       const int tile_rows = next_tile_rows<V>(rows - r0, V::kFloatTileRows);
+      const bool fetches = tile < sharing && (!stream || V::kPrefetchBytes > 0);
       const float* a = reinterpret_cast<const float*>(tiles) + r0 * padded_k + k0 * tile_rows;
       with_tile_rows<V::kFloatTileRows>(tile_rows, [&]<int kRows>() TUTTI_INLINE {
         constexpr int kVectors = kPlainVectors<V, kRows>;
         for (int column = 0; column < kPanelRows; column += kVectors * V::kLanes) {
           plain_tile<V, W, InterleavedRows<kRows>, kRows, kVectors>(a, chunk, column, count, c + r0 * ldc + column, ldc, k0 == 0,
-                                                                  r0 + column == 0 ? ahead : nullptr);
+                                                                  Ahead{fetches && column == 0 ? next + tile * share : nullptr, sharing});
         }
       });
       r0 += tile_rows;

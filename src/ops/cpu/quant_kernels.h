@@ -246,17 +246,18 @@ struct QuantChunk {
 // All tiles of a chunk.
 template <class V, class Format, int kMaxRows, int kPanels = 1>
 void quant_chunk(const QuantChunk& chunk) {
-  for (int64_t r0 = 0; r0 < chunk.rows;) {
+  const int64_t sharing = tiles_that_fetch<V>(chunk.rows, kMaxRows);
+  const uint8_t* ahead = chunk.next;
+  for (int64_t r0 = 0, tile_index = 0; r0 < chunk.rows; ++tile_index) {
     const int tile_rows = next_tile_rows<V>(chunk.rows - r0, kMaxRows);
     with_tile_rows<kMaxRows>(tile_rows, [&]<int kRecordRows>() TUTTI_INLINE {
       using Shape = TileShape<V, Format, kRecordRows, kPanels>;
-      constexpr int kColumns = Shape::kVectors * V::kLanes, kPasses = kPanelRows / kColumns;
+      constexpr int kColumns = Shape::kVectors * V::kLanes, kCalls = kPanelRows / kColumns * (kRecordRows / Shape::kRows);
       QuantTile tile{.record = chunk.tiles + (r0 * chunk.all_blocks + chunk.first_block * kRecordRows) * kQuantBytesPerRow,
                      .unit = chunk.unit,
                      .blocks = chunk.blocks,
                      .offset_bits = chunk.offset_bits,
-                     .ahead = r0 == 0 ? chunk.next : nullptr,
-                     .ahead_step = chunk.block_bytes / kPasses,
+                     .ahead_step = chunk.block_bytes / (kCalls * sharing),
                      .ldc = chunk.ldc,
                      .first = chunk.first_block == 0 && !chunk.add};
       for (int p = 1; p < kPanels; ++p) tile.more_units[p - 1] = chunk.more_units[p - 1];
@@ -265,8 +266,9 @@ void quant_chunk(const QuantChunk& chunk) {
           const int64_t offset = (r0 + tile.record_row) * chunk.ldc + tile.first_row;
           tile.c = chunk.c + offset;
           for (int p = 1; p < kPanels; ++p) tile.more_c[p - 1] = chunk.more_c[p - 1] + offset;
+          tile.ahead = tile_index < sharing ? ahead : nullptr;
           quant_tile_product<V, Format, kRecordRows, kPanels>(tile);
-          if (tile.record_row == 0 && tile.ahead != nullptr) tile.ahead += tile.ahead_step * chunk.blocks;
+          if (tile.ahead != nullptr) ahead += tile.ahead_step * chunk.blocks;
         }
       }
     });
