@@ -55,6 +55,11 @@ TileShapes pair_shapes(int tile_rows, int pairs, int last_pairs) {
   return shapes;
 }
 
+// The compiler knows nothing of the memory that tile registers are loaded from (nor, in GCC 12, of all that the intrinsic
+// for their shapes reads): these keep what was stored there from being dropped or coming later.
+void load_shapes(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
+void finish_stores() { asm volatile("" : : : "memory"); }
+
 // Tile shapes of this thread, for the length of a kernel. They are given up at the end: a thread without them costs the
 // system less to switch.
 class TileConfig {
@@ -66,8 +71,7 @@ class TileConfig {
   template <class Shapes>
   void use(int rows, Shapes&& shapes) {
     if (rows == rows_) return;
-    const TileShapes made = shapes(rows);
-    _tile_loadconfig(&made);
+    load_shapes(shapes(rows));
     rows_ = rows;
   }
 
@@ -89,8 +93,11 @@ void expand_signed(const uint8_t* unit, uint8_t* out) {
 
 // An expanded chunk of a panel and all tiles of activations that meet it: c [rows][32] (+)= their products.
 //
-// A product is ready long after it was begun, and later still for loads that find it in memory. So the products are made
-// in turns of kTogether, and the vectors work on those of one turn while the next are made.
+// One group of k of a tile of activations is multiplied with both halves of the panel. Such a pair of products is ready
+// long after it was begun, and later still for loads that find it in memory; a register that is asked for too early holds
+// up all that follow. So a pair lies in its registers until two more have been begun, and in memory until kBatch pairs
+// do; then these meet their scales. Vectors and tiles compute by turns: side by side, each slows the other by more than
+// that gains.
 template <class E>
 class SignedChunk {
  public:
@@ -104,123 +111,129 @@ class SignedChunk {
   bool accumulate = false;  // from the first block on
 
   void multiply(TileConfig& config) const {
-    alignas(64) int32_t dots[2][kTogether][kTileRows][kHalfRows];
-    __m512 sum[kTileRows];
-    Turn turn{.tile_rows = next_tile_rows<V>(rows, kTileRows)};
-    make_products(turn, config, dots[0]);
-    for (int parity = 0;; parity ^= 1) {
-      const Turn following = after(turn);
-      if (following.row < rows) make_products(following, config, dots[parity ^ 1]);
-      float* out = c + turn.row * ldc + turn.half * kHalfRows;
-      const bool full = turn.tile_rows == kTileRows;
-      if (turn.product == 0) {
-        const bool first = first_block == 0 && !accumulate;
-        for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
-          sum[kRow] = first || (!full && kRow >= turn.tile_rows) ? V::zero() : V::load(out + kRow * ldc);
-        });
-      }
-      const int64_t last = turn.product + kTogether < products() ? turn.product + kTogether : products();
-      for (int64_t p = turn.product; p < last; ++p) {
-        if (full) {
-          add<true>(turn, p, dots[parity][p - turn.product], sum);
-        } else {
-          add<false>(turn, p, dots[parity][p - turn.product], sum);
-        }
-      }
-      if (last == products()) {
-        for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
-          if (full || kRow < turn.tile_rows) V::store(out + kRow * ldc, sum[kRow]);
-        });
-      }
-      if (following.row >= rows) return;
-      turn = following;
+    finish_stores();
+    const int64_t full_rows = rows / kTileRows * kTileRows;
+    if (full_rows > 0) multiply_tiles<true>(config, 0, full_rows, kTileRows);
+    for (int64_t row = full_rows; row < rows;) {
+      const int tile_rows = next_tile_rows<V>(rows - row, kTileRows);
+      multiply_tiles<false>(config, row, row + tile_rows, tile_rows);
+      row += tile_rows;
     }
   }
 
  private:
-  static constexpr int kTogether = 4;
   static constexpr int kGroupQuads = kQuads / E::kGroups;
+  static constexpr int kBatch = 8;
+  using Dots = int32_t[kTileRows][kHalfRows];
 
-  // Products [product, product + kTogether) of one half of the panel with one tile of activations.
-  struct Turn {
-    int64_t row = 0;
-    int tile_rows = 0, half = 0;
-    int64_t product = 0;
+  // Of products: the first row of the tile of activations, and the group of k.
+  struct Pair {
+    int64_t row, group = 0;
   };
 
-  int64_t products() const { return blocks * E::kGroups; }
-  int64_t record_bytes(const Turn& turn) const { return turn.tile_rows * kQuantBytesPerRow; }
-  const uint8_t* record(const Turn& turn) const { return tiles + (turn.row * all_blocks + first_block * turn.tile_rows) * kQuantBytesPerRow; }
-
-  Turn after(Turn turn) const {
-    turn.product += kTogether;
-    if (turn.product < products()) return turn;
-    turn.product = 0;
-    turn.half ^= 1;
-    if (turn.half != 0) return turn;
-    turn.row += turn.tile_rows;
-    if (turn.row < rows) turn.tile_rows = next_tile_rows<V>(rows - turn.row, kTileRows);
-    return turn;
+  int64_t groups() const { return blocks * E::kGroups; }
+  const uint8_t* record(const Pair& pair, int tile_rows) const {
+    const int64_t block = first_block + pair.group / E::kGroups;
+    return tiles + (pair.row * all_blocks + block * tile_rows) * kQuantBytesPerRow;
   }
 
-  void make_products(const Turn& turn, TileConfig& config, int32_t (*dots)[kTileRows][kHalfRows]) const {
-    config.use(turn.tile_rows, [](int r) { return quant_shapes(r, kGroupQuads); });
-    const uint8_t* a = record(turn);
-    const auto activations = [&](int64_t p) { return a + p / E::kGroups * record_bytes(turn) + p % E::kGroups * kGroupQuads * 4; };
-    const auto weights = [&](int64_t p) {
-      return unit + p / E::kGroups * E::kUnitBytes + (turn.half * kQuads + p % E::kGroups * kGroupQuads) * kQuadBytes;
-    };
-    const int64_t p = turn.product, left = products() - p;
-    _tile_zero(0);
-    _tile_loadd(4, activations(p), kBlock);
-    _tile_loadd(5, weights(p), kQuadBytes);
-    _tile_dpbssd(0, 4, 5);
-    if (left > 1) {
+  // Rows [row, end), tiles of one height.
+  template <bool kFull>
+  void multiply_tiles(TileConfig& config, int64_t row, int64_t end, int tile_rows) const {
+    config.use(tile_rows, [](int r) { return quant_shapes(r, kGroupQuads); });
+    alignas(64) Dots dots[kBatch][2];
+    const int64_t count = (end - row) / tile_rows * groups();
+    Pair begun{.row = row}, kept{.row = row};
+    for (int64_t first = 0; first < count + 2; first += 2) {
+      for_constants<2>([&]<int kSet>() TUTTI_INLINE {
+        const int64_t i = first + kSet;
+        const bool keeps = i >= 2 && i < count + 2;
+        if (keeps) keep<kSet>(dots[kept.group % kBatch]);
+        if (i < count) {
+          begin<kSet>(begun, tile_rows);
+          if (++begun.group == groups()) begun = {.row = begun.row + tile_rows};
+        }
+        if (!keeps) return;
+        if (++kept.group % kBatch == 0 || kept.group == groups()) add<kFull>(kept, tile_rows, dots);
+        if (kept.group == groups()) kept = {.row = kept.row + tile_rows};
+      });
+    }
+  }
+
+  // Registers have numbers in the instructions' names only: 0, 1, 4 are of one set, 2, 3, 6 of the other.
+  template <int kSet>
+  static void keep(Dots (&dots)[2]) {
+    if constexpr (kSet == 0) {
+      _tile_stored(0, dots[0], kQuadBytes);
+      _tile_stored(1, dots[1], kQuadBytes);
+    } else {
+      _tile_stored(2, dots[0], kQuadBytes);
+      _tile_stored(3, dots[1], kQuadBytes);
+    }
+  }
+  template <int kSet>
+  TUTTI_INLINE void begin(const Pair& pair, int tile_rows) const {
+    const int64_t quad = pair.group % E::kGroups * kGroupQuads;
+    const uint8_t* a = record(pair, tile_rows) + quad * 4;
+    const uint8_t* w = unit + pair.group / E::kGroups * E::kUnitBytes + quad * kQuadBytes;
+    if constexpr (kSet == 0) {
+      _tile_zero(0);
+      _tile_loadd(4, a, kBlock);
+      _tile_loadd(5, w, kQuadBytes);
+      _tile_dpbssd(0, 4, 5);
       _tile_zero(1);
-      _tile_loadd(6, activations(p + 1), kBlock);
-      _tile_loadd(7, weights(p + 1), kQuadBytes);
-      _tile_dpbssd(1, 6, 7);
-    }
-    if (left > 2) {
+      _tile_loadd(7, w + kQuads * kQuadBytes, kQuadBytes);
+      _tile_dpbssd(1, 4, 7);
+    } else {
       _tile_zero(2);
-      _tile_loadd(4, activations(p + 2), kBlock);
-      _tile_loadd(5, weights(p + 2), kQuadBytes);
-      _tile_dpbssd(2, 4, 5);
-    }
-    if (left > 3) {
+      _tile_loadd(6, a, kBlock);
+      _tile_loadd(5, w, kQuadBytes);
+      _tile_dpbssd(2, 6, 5);
       _tile_zero(3);
-      _tile_loadd(6, activations(p + 3), kBlock);
-      _tile_loadd(7, weights(p + 3), kQuadBytes);
+      _tile_loadd(7, w + kQuads * kQuadBytes, kQuadBytes);
       _tile_dpbssd(3, 6, 7);
     }
-    if (turn.row == 0) {  // a share of what comes next
-      const int64_t share = next_bytes / (2 * products());
-      const uint8_t* from = next + (turn.half * products() + p) * share;
-      for (int64_t i = 0; i < share * kTogether; i += 64) V::template prefetch<64>(from + i);
-    }
-    _tile_stored(0, dots[0], kQuadBytes);
-    if (left > 1) _tile_stored(1, dots[1], kQuadBytes);
-    if (left > 2) _tile_stored(2, dots[2], kQuadBytes);
-    if (left > 3) _tile_stored(3, dots[3], kQuadBytes);
+    // A share of what comes next.
+    const int64_t tile = pair.row / kTileRows, sharing = tiles_that_fetch<V>(rows, kTileRows);
+    if (tile >= sharing) return;
+    const int64_t share = next_bytes / (groups() * sharing);
+    const uint8_t* from = next + (tile * groups() + pair.group) * share;
+    for (int64_t i = 0; i < share; i += 64) V::template prefetch<64>(from + i);
   }
 
+  // The pairs that end before `end`, as many as there are in a batch.
   template <bool kFull>
-  TUTTI_INLINE void add(const Turn& turn, int64_t p, const int32_t (*dots)[kHalfRows], __m512* sum) const {
-    const int64_t block = p / E::kGroups;
-    const int group = static_cast<int>(p % E::kGroups), which = E::kGroups == 1 ? 0 : 1 + group;
-    const int rows_here = kFull ? kTileRows : turn.tile_rows;
-    const uint8_t* b = unit + block * E::kUnitBytes;
-    const float* scale = reinterpret_cast<const float*>(record(turn) + block * record_bytes(turn) + rows_here * kBlock);
-    const float* code_sum = scale + 4 * rows_here + which * rows_here;
-    const __m512 d = E::Scales::template load_scale<V>(b, turn.half * kHalfRows, group);
-    __m512 m = V::zero();
-    if constexpr (E::kHasMin) m = E::Scales::template load_min<V>(b, turn.half * kHalfRows, group);
-    for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
-      if (!kFull && kRow >= rows_here) return;
-      const __m512i dot = _mm512_load_si512(dots[kRow]);
-      sum[kRow] = V::fma(V::to_float(dot), V::mul(d, V::set1(scale[kRow])), sum[kRow]);
-      if constexpr (E::kHasMin) sum[kRow] = V::fma(m, V::set1(code_sum[kRow]), sum[kRow]);
-    });
+  TUTTI_INLINE void add(const Pair& end, int tile_rows, const Dots (*dots)[2]) const {
+    const int rows_here = kFull ? kTileRows : tile_rows;
+    const auto is_row = [&](int r) TUTTI_INLINE { return kFull || r < rows_here; };
+    const int64_t begin = (end.group - 1) / kBatch * kBatch;
+    const bool fresh = begin == 0 && first_block == 0 && !accumulate;
+    for (int half = 0; half < 2; ++half) {
+      float* out = c + end.row * ldc + half * kHalfRows;
+      __m512 sum[kTileRows];
+      for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
+        sum[kRow] = fresh || !is_row(kRow) ? V::zero() : V::load(out + kRow * ldc);
+      });
+      for (Pair pair{end.row, begin}; pair.group < end.group; ++pair.group) {
+        const int group = static_cast<int>(pair.group % E::kGroups), which = E::kGroups == 1 ? 0 : 1 + group;
+        const uint8_t* b = unit + pair.group / E::kGroups * E::kUnitBytes;
+        const float* scale = reinterpret_cast<const float*>(record(pair, rows_here) + rows_here * kBlock);
+        const float* code_sum = scale + 4 * rows_here + which * rows_here;
+        const __m512 d = E::Scales::template load_scale<V>(b, half * kHalfRows, group);
+        __m512 m = V::zero();
+        if constexpr (E::kHasMin) m = E::Scales::template load_min<V>(b, half * kHalfRows, group);
+        const Dots& products = dots[pair.group % kBatch][half];
+        for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
+          if (!is_row(kRow)) return;
+          const __m512i dot = _mm512_load_si512(products[kRow]);
+          sum[kRow] = V::fma(V::to_float(dot), V::mul(d, V::set1(scale[kRow])), sum[kRow]);
+          if constexpr (E::kHasMin) sum[kRow] = V::fma(m, V::set1(code_sum[kRow]), sum[kRow]);
+        });
+      }
+      for_constants<kTileRows>([&]<int kRow>() TUTTI_INLINE {
+        if (is_row(kRow)) V::store(out + kRow * ldc, sum[kRow]);
+      });
+    }
   }
 };
 
@@ -287,14 +300,19 @@ void pair_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t r
   const int64_t all_pairs = (k + 1) / 2, row_bytes = 4 * all_pairs;
   const auto last = static_cast<int>(all_pairs % kPairs);
   TileConfig config;
+  // One tile reads the chunk as it comes; where several do, each fetches a share of the next chunk.
+  const int64_t sharing = tiles_that_fetch<V>(rows, kTileRows);
   for (int64_t p0 = 0; p0 < all_pairs; p0 += kChunkPairs) {
     const int64_t end = all_pairs - p0 < kChunkPairs ? all_pairs : p0 + kChunkPairs;
+    const uint8_t* ahead = panel + (sharing == 1 ? p0 * kPairBytes + V::kPrefetchBytes : end * kPairBytes);
+    const int64_t ahead_step = kPairs * kPairBytes / sharing;
     for (int64_t r0 = 0; r0 < rows;) {
       const int tile_rows = next_tile_rows<V>(rows - r0, kTileRows);
       config.use(tile_rows, [&](int r) { return pair_shapes(r, kPairs, last); });
       const uint8_t* a = tiles + r0 * row_bytes;
       float* out = c + r0 * ldc;
       const int64_t out_bytes = ldc * 4;
+      finish_stores();
       if (p0 == 0) {
         _tile_zero(0);
         _tile_zero(1);
@@ -305,7 +323,10 @@ void pair_panel(const uint8_t* panel, int64_t k, const uint8_t* tiles, int64_t r
       int64_t p = p0;
       for (; p + kPairs <= end; p += kPairs) {
         const uint8_t* w = panel + p * kPairBytes;
-        if (r0 == 0) V::prefetch<kPairs * kPairBytes>(w + V::kPrefetchBytes);
+        if (r0 < sharing * kTileRows) {
+          for (int64_t i = 0; i < ahead_step; i += 64) V::prefetch<64>(ahead + i);
+          ahead += ahead_step;
+        }
         _tile_loadd(2, a + p * 4, row_bytes);
         _tile_loadd(3, w, kPairBytes);
         _tile_loadd(4, w + kQuadBytes, kPairBytes);
