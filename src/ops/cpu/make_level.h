@@ -17,11 +17,13 @@ LevelKernels make_level(Isa isa, const char* name) {
   level.quant_tile_rows = V::kQuantTileRows;
   PlainFormats::for_each([&]<class W>() { level.panel[static_cast<size_t>(W::kType)] = plain_panel<V, W>; });
   BlockFormats::for_each([&]<class Format>() { level.panel[static_cast<size_t>(Format::kType)] = quant_panel<V, Format>; });
-  if constexpr (V::kPanelTurns) {
+  if constexpr (V::kPlainTurns) {
     PlainFormats::for_each([&]<class W>() { level.panels_in_turn[static_cast<size_t>(W::kType)] = plain_panels_in_turn<V, W>; });
-    BlockFormats::for_each([&]<class Format>() { 
+  }
+  if constexpr (V::kQuantTurns) {
+    BlockFormats::for_each([&]<class Format>() {
       level.panels_in_turn[static_cast<size_t>(Format::kType)] = quant_panels_in_turn<V, Format>;
-     });
+    });
   }
   level.q8_blocks = quant_blocks<V, Q8_0, V::kQuantTileRows>;
   level.float_tile = interleave_tile<V>;

@@ -136,9 +136,10 @@ void quant_tile_product(const QuantTile& t) {
     const int32_t* neg_sum = reinterpret_cast<const int32_t*>(scale + kRecordRows);
     const float* code_sum = reinterpret_cast<const float*>(neg_sum + 3 * kRecordRows);
     constexpr bool kStream = Format::kPacked && Shape::kStream;
+    constexpr int kPrefetchBytes = kPanels > 1 ? V::kTurnsPrefetchBytes : V::kPrefetchBytes;
     if (kStream && Format::kBlocks > 1) {
-      for (int p = 0; V::kPrefetchBytes > 0 && block == 0 && p < kPanels; ++p) {
-        V::template prefetch<Format::kUnitBytes>(units[p] + V::kPrefetchBytes);
+      for (int p = 0; kPrefetchBytes > 0 && block == 0 && p < kPanels; ++p) {
+        V::template prefetch<Format::kUnitBytes>(units[p] + kPrefetchBytes);
       }
     } else if (!kStream && ahead != nullptr) {
       for (int64_t i = 0; i < t.ahead_step; i += 64) V::template prefetch<64>(ahead + i);
@@ -150,9 +151,9 @@ void quant_tile_product(const QuantTile& t) {
       const uint8_t* const unit = units[panel];
       V::barrier();
       // A share, so that requests to memory are spread evenly.
-      if constexpr (kStream && Format::kBlocks == 1 && V::kPrefetchBytes > 0) {
+      if constexpr (kStream && Format::kBlocks == 1 && kPrefetchBytes > 0) {
         constexpr int kShare = Format::kUnitBytes / (kVectors / kTogether);
-        V::template prefetch<kShare>(unit + V::kPrefetchBytes + first / kTogether * kShare);
+        V::template prefetch<kShare>(unit + kPrefetchBytes + first / kTogether * kShare);
       }
       const int row = panel_row + first * V::kLanes;
       const auto half = [&](int v) TUTTI_INLINE { return (row + v * V::kLanes) / kHalfRows; };

@@ -14,8 +14,8 @@ struct Avx2 : X86Vectors<Avx2> {
   static constexpr bool kSignedDot = true;
   static constexpr bool kManyRegisters = false;
   static constexpr bool kNarrowSums = true;
-  static constexpr bool kPanelTurns = true;
-  static constexpr int kPrefetchBytes = 0;  // on Zen 3, asking for each line is slower than what the processor fetches ahead
+  static constexpr bool kPlainTurns = true, kQuantTurns = true;
+  static constexpr int kPrefetchBytes = 0, kTurnsPrefetchBytes = 0;  // on Zen 3, asking for each line is slower than what the processor fetches ahead
 
   using F = __m256;
   using I = __m256i;

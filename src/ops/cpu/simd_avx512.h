@@ -16,7 +16,7 @@ struct Avx512 : X86Vectors<Avx512<kVnni>> {
   static constexpr bool kSignedDot = !kVnni;
   static constexpr bool kManyRegisters = true;
   static constexpr bool kNarrowSums = false;
-  static constexpr bool kPanelTurns = false;
+  static constexpr bool kPlainTurns = false, kQuantTurns = kVnni;
 
   static void barrier() {}  // 32 registers
 

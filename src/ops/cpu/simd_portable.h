@@ -17,7 +17,7 @@ struct Portable {
   static constexpr bool kSignedDot = true;  // dot() takes codes of 8 bits as signed (code - 128)
   static constexpr bool kManyRegisters = false;  // 32, so that sums of two vectors and six rows stay in them
   static constexpr bool kNarrowSums = false;  // are there dot_narrow() and widen(), for sums that fit 16 bits?
-  static constexpr bool kPanelTurns = false;  // do few rows take several panels in turn?
+  static constexpr bool kPlainTurns = false, kQuantTurns = false;  // do few rows take several panels in turn?
 
   using F = float __attribute__((vector_size(16)));
   using I = int32_t __attribute__((vector_size(16)));
@@ -99,7 +99,7 @@ struct Portable {
   }
   template <int kBytes>
   static void prefetch(const void*) {}
-  static constexpr int kPrefetchBytes = 0;
+  static constexpr int kPrefetchBytes = 0, kTurnsPrefetchBytes = 0;
 
   static void store_u(uint8_t* p, U v) { std::memcpy(p, &v, sizeof v); }
   static U load_u(const uint8_t* p) { return load_as<U>(p); }

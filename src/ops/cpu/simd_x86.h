@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/cpu/unroll.h"
+
 namespace tutti::cpu {
 
 template <class Level>
 struct X86Vectors {
-  static constexpr int kPrefetchBytes = 4096;
+  static constexpr int kPrefetchBytes = 4096;  // ahead of what a stream reads
+  static constexpr int kTurnsPrefetchBytes = 2048;  // the same of each panel that is taken in turn
 
   // Values read before are read again, not kept in registers that accumulators need.
   static void barrier() { asm volatile("" ::: "memory"); }
@@ -19,8 +22,9 @@ struct X86Vectors {
     asm("" : "+r"(p));
     return p;
   }
+  // Inlined always: GCC takes a function that does nothing else for one without effect, and drops calls of it.
   template <int kBytes>
-  static void prefetch(const uint8_t* p) {
+  TUTTI_INLINE static void prefetch(const uint8_t* p) {
     for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
   }
 
