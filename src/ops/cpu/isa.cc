@@ -71,7 +71,7 @@ std::vector<KernelTable> make_tables() {
   return tables;
 }
 
-// The last table, but not `amx` or `bf16` where its instructions are slower than what they replace.
+// The last table, but not `amx` or `bf16` where its instructions are clearly slower than what they replace.
 const KernelTable& fastest_table(std::span<const KernelTable> tables) {
   size_t best = tables.size() - 1;
 #if defined(__x86_64__)
