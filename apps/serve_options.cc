@@ -9,6 +9,7 @@
 #include "apps/flag_parser.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "ops/cpu/isa.h"
 #include "ops/kernel_table.h"
 #include "tensor/device_memory.h"
 
@@ -214,6 +215,7 @@ void settle_device(EngineConfig& engine, const RawValues& raw) {
                           : "--device cuda: no GPU is seen (is the NVIDIA driver loaded? what does CUDA_VISIBLE_DEVICES say?)");
   }
   engine.device = gpus > 0 ? "cuda" : "cpu";
+  if (engine.device == "cpu") engine.cpu_level = cpu::best_kernel_table().level->name;
   // What the files say is used whether or not it is said again.
   const bool of_files = raw.quantization.empty() || raw.quantization == "gguf" || raw.quantization == "compressed-tensors";
   if (!of_files && raw.quantization != "fp8") {

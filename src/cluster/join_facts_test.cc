@@ -93,6 +93,7 @@ TEST(RankConfigText, RoundTrips) {
   config.engine.scheduler.fit_max_model_len = true;
   config.engine.comm.dtype = "int8";
   config.engine.comm.tcp_streams = 4;
+  config.engine.cpu_level = "vnni";
   const RankConfig copy = rank_config_from_text(to_text(config));
   EXPECT_EQ(copy.rank, 1);
   EXPECT_EQ(copy.ranks_on_node(), 2);
@@ -101,6 +102,7 @@ TEST(RankConfigText, RoundTrips) {
   EXPECT_TRUE(copy.engine.scheduler.fit_max_model_len);
   EXPECT_EQ(copy.engine.comm.dtype, "int8");
   EXPECT_EQ(copy.engine.comm.tcp_streams, 4);
+  EXPECT_EQ(copy.engine.cpu_level, "vnni");
   EXPECT_EQ(copy.engine.cache.kv_cache_memory_bytes, std::nullopt);
   EXPECT_EQ(to_text(copy), to_text(config));
 }

@@ -89,6 +89,7 @@ void fields(A& a, Config& c) {
   a("kv_cache_memory_bytes", c.cache.kv_cache_memory_bytes);
   a("num_blocks_override", c.cache.num_blocks_override);
   a("kv_cache_dtype", c.cache.kv_cache_dtype);
+  a("cpu_level", c.cpu_level);
   a("cpu_threads", c.cpu_threads);
   a("collective_timeout_s", c.collective_timeout_s);
 }

@@ -58,6 +58,7 @@ struct EngineConfig {
   CommConfig comm;
   SchedulerConfig scheduler;
   CacheConfig cache;
+  std::string cpu_level;                 // instruction set level of all ranks' CPU kernels: two of them give other bits; "" on GPUs
   int cpu_threads = 0;                   // of one rank; 0 = cores of the node / its ranks
   double collective_timeout_s = 10.0;    // the most that a collective may be late
 };

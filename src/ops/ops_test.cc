@@ -2,6 +2,7 @@
 // this processor are tested.
 #include "ops/ops.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -420,6 +421,16 @@ TEST_P(OpsTest, ZerosAndTinyActivations) {
 TEST_P(OpsTest, UnknownTypesAndRaggedBlocksAreNamed) {
   const Tensor odd = Tensor::zeros({4, 4}, DType::kI64);
   EXPECT_THROW(ops::pack_weight(ctx_, std::span(&odd, 1)), ConfigError);
+}
+
+TEST(Levels, AreFoundByNameAndMissingOnesAreNamed) {
+  for (const KernelTable& table : cpu::available_tables()) EXPECT_EQ(&cpu::kernel_table_of_level(table.level->name), &table);
+  try {
+    cpu::kernel_table_of_level("mmx");
+    FAIL();
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("level mmx: this processor and build have portable"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, OpsTest, testing::Range(0, static_cast<int>(cpu::available_tables().size())),

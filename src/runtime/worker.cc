@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "models/generation_config.h"
 #include "models/stage_partition.h"
+#include "ops/cpu/isa.h"
 #include "ops/kernel_table.h"
 #include "runtime/kernel_choice_file.h"
 #include "runtime/rank_memory.h"
@@ -101,6 +102,7 @@ Worker::Worker(EngineConfig engine, int rank, ParallelGroups groups, int ranks_o
   CHECK_EQ(groups_.tp->size(), engine_.parallel.tensor_parallel_size);
   CHECK_EQ(groups_.pp->size(), engine_.parallel.pipeline_parallel_size);
   ctx_.pool = pool_.get();
+  if (!engine_.cpu_level.empty()) ctx_.kernels = &cpu::kernel_table_of_level(engine_.cpu_level);
 }
 
 Worker::~Worker() = default;

@@ -120,6 +120,30 @@ class Launch(ClusterTest):
         worker.signal(signal.SIGTERM)
         self.assertEqual(worker.wait_exit(), 0, worker.log())
 
+    def test_every_rank_computes_with_the_heads_kernels(self):
+        level = {"TUTTI_CPU_ISA": "portable"}
+        question = {"prompt": "Hello", "max_tokens": 8, "temperature": 0, "ignore_eos": True, "logprobs": 2}
+        answers = []
+        for local in (True, False):
+            head = self.serve("-tp", 2, *([] if local else ["--nnodes", 2, "--master-addr", "127.0.0.1"]), env=level)
+            if not local:
+                self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port)
+            head.wait_for(READY)
+            status, body = self.post(question)
+            self.assertEqual(status, 200, body)
+            answers.append(json.loads(body)["choices"])
+            head.signal(signal.SIGTERM)
+            self.assertEqual(head.wait_exit(), 0, head.log())
+        self.assertEqual(*answers)
+
+    def test_a_worker_that_asks_for_other_kernels_is_told(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1")
+        worker = self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port, env={"TUTTI_CPU_ISA": "portable"})
+        message = r"TUTTI_CPU_ISA=portable here, but the head's ranks compute with \w+, and two levels give other bits"
+        head.wait_for(message)
+        worker.wait_for(message)
+        self.assertNotEqual(head.wait_exit(), 0)
+
     def test_questions_in_the_words_of_vllm(self):
         head = self.serve("--served-model-name", "small")
         head.wait_for(READY)

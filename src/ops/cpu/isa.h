@@ -16,4 +16,8 @@ std::span<const KernelTable> available_tables();
 // naming the levels there are when the processor lacks the one asked for.
 const KernelTable& best_kernel_table();
 
+// The level that all ranks of a cluster compute with, as its head named it. Throws ConfigError when this processor lacks it,
+// or when TUTTI_CPU_ISA names another one here.
+const KernelTable& kernel_table_of_level(std::string_view level);
+
 }  // namespace tutti::cpu

@@ -105,10 +105,6 @@ const LevelKernels& avx512_kernels();
 const LevelKernels& vnni_kernels();
 const LevelKernels& bf16_kernels();
 const LevelKernels& amx_kernels();
-// Measures VDPBF16PS against fused multiply-adds: a millisecond.
-bool bf16_dot_is_faster();
-// Times int8 products on tile registers and in vectors: a millisecond.
-bool amx_is_faster();
 #endif
 
 }  // namespace tutti::cpu

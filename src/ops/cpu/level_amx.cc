@@ -366,26 +366,4 @@ const LevelKernels& amx_kernels() {
   return kernels;
 }
 
-bool amx_is_faster() {
-  // A panel and tiles of zeros: neither kernel looks at the values.
-  constexpr int64_t kRows = 48, kFeatures = 1024, kRuns = 20;
-  alignas(64) static uint8_t panel[kFeatures / Q8_0::kUnit * Q8_0::kUnitBytes + V::kPrefetchBytes];
-  alignas(64) static uint8_t tiles[kRows * kFeatures / kBlock * kQuantBytesPerRow];
-  alignas(64) static float out[kRows * kPanelRows];
-  const auto type = static_cast<size_t>(DType::kQ8_0);
-  const LevelKernels::PanelKernel kernels[] = {amx_kernels().panel[type], vnni_kernels().panel[type]};
-  uint64_t best[] = {UINT64_MAX, UINT64_MAX};
-  for (int run = 0; run < kRuns; ++run) {
-    for (int i = 0; i < 2; ++i) {
-      const uint64_t begin = __rdtsc();
-      kernels[i](panel, kFeatures, tiles, kRows, out, kPanelRows);
-      const uint64_t cycles = __rdtsc() - begin;
-      if (cycles < best[i]) best[i] = cycles;
-    }
-  }
-  // Well apart from "equal", so that every start decides alike: two levels give other bits. Where another guest computes on the
-  // same core, int8 products are equally fast in both and BF16 ones are still several times faster in tiles.
-  return best[0] * 2 < best[1] * 3;
-}
-
 }  // namespace tutti::cpu

@@ -1,7 +1,5 @@
 // The `bf16` level: as `vnni`, but BF16 weights meet activations rounded to bfloat16 in VDPBF16PS, two products an
 // instruction. On some processors that is twice as fast as widening to float, on others half: see isa.cc.
-#include <time.h>
-
 #include "ops/cpu/formats/plain.h"
 #include "ops/cpu/level.h"
 #include "ops/cpu/plain_kernels.h"
@@ -105,21 +103,6 @@ void pair_tile(const float* x, int64_t stride, int rows, int64_t k, uint8_t* til
   }
 }
 
-// The shortest of several runs, in nanoseconds.
-template <class Loop>
-int64_t fastest(Loop&& loop) {
-  int64_t best = INT64_MAX;
-  for (int run = 0; run < 40; ++run) {
-    timespec begin, end;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    loop();
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    const int64_t ns = (end.tv_sec - begin.tv_sec) * 1'000'000'000 + end.tv_nsec - begin.tv_nsec;
-    if (ns < best) best = ns;
-  }
-  return best;
-}
-
 }  // namespace
 
 const LevelKernels& bf16_kernels() {
@@ -134,26 +117,6 @@ const LevelKernels& bf16_kernels() {
     return k;
   }();
   return kernels;
-}
-
-bool bf16_dot_is_faster() {
-  constexpr int kChains = 12, kRounds = 1000;
-  __m512 acc[kChains] = {};
-  __m512 x = V::set1(0.5f);
-  const auto keep = [&] { asm volatile("" : "+v"(x)); };
-  const int64_t fma = fastest([&] {
-    for (int i = 0; i < kRounds; ++i, keep()) {
-      for (auto& a : acc) a = V::fma(x, x, a);
-    }
-  });
-  const int64_t dot = fastest([&] {
-    for (int i = 0; i < kRounds; ++i, keep()) {
-      for (auto& a : acc) a = dot_pairs(a, V::as_int(x), V::as_int(x));
-    }
-  });
-  for (auto& a : acc) asm volatile("" : : "v"(a));
-  // One does the work of two; well apart from "equal", so that every start decides alike.
-  return dot * 10 < fma * 15;
 }
 
 }  // namespace tutti::cpu
