@@ -1,6 +1,7 @@
 #include "models/stage_partition.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -17,6 +18,8 @@ std::vector<LayerRange> as_ranges(const std::vector<int>& counts) {
   }
   return ranges;
 }
+
+constexpr double kWorthIt = 0.99;  // prompts have to gain as much for steps of one row a request to become slower
 
 // Layer counts when no stage may cost more than `limit`, filled from the last stage to the first: stages before the
 // one with the head take the larger parts. Empty when the layers do not fit.
@@ -67,11 +70,18 @@ std::vector<LayerRange> partition_layers(const ModelConfig& model, const Paralle
     for (double fixed : {0.0, costs.embedding, costs.head, costs.embedding + costs.head}) limits.push_back(n * costs.layer + fixed);
   }
   std::sort(limits.begin(), limits.end());
+  std::vector<int> best;
+  double least = std::numeric_limits<double>::infinity();
   for (double limit : limits) {
     const auto counts = fill(model.num_layers, stages, costs, limit);
-    if (!counts.empty()) return as_ranges(counts);
+    if (counts.empty()) continue;
+    const double prompt = *std::max_element(counts.begin(), counts.end()) * costs.layer;  // one of its rows meets the head
+    if (limit + prompt >= least * kWorthIt) continue;
+    least = limit + prompt;
+    best = counts;
   }
-  TUTTI_CHECK_FAILED("no partition of the layers");
+  CHECK(!best.empty());
+  return as_ranges(best);
 }
 
 }  // namespace tutti

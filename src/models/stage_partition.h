@@ -17,7 +17,8 @@ struct StageCosts {
 };
 StageCosts stage_costs(const ModelConfig& model);
 
-// One range a stage: those of --pipeline-layer-partition, or those whose slowest stage is fastest. Throws ConfigError
+// One range a stage: those of --pipeline-layer-partition, or those whose slowest stage is fastest, in a step of one row for each
+// request and in a step of prompts added up. Throws ConfigError
 // when the numbers given do not add up to the model's layers, or there are fewer layers than stages.
 std::vector<LayerRange> partition_layers(const ModelConfig& model, const ParallelConfig& parallel);
 

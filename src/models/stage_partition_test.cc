@@ -47,6 +47,12 @@ TEST(StagePartition, TheHeadsStageGetsFewerLayers) {
   EXPECT_THAT(counts(model(8, 1 << 20), stages(2)), ElementsAre(7, 1));
 }
 
+// Another layer for the first stage would gain nothing where every row meets the head, and hold up prompts.
+TEST(StagePartition, PromptsDoNotMeetTheHead) {
+  EXPECT_THAT(counts(model(8, 1100), stages(2)), ElementsAre(4, 4));  // the head is as much as 1.07 layers
+  EXPECT_THAT(counts(model(8, 900), stages(2)), ElementsAre(4, 4));
+}
+
 TEST(StagePartition, RangesAreConsecutive) {
   for (int pp = 1; pp <= 7; ++pp) {
     int next = 0;
