@@ -83,6 +83,31 @@ TEST_P(Collectives, MoveTheBytes) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
+TEST_P(Collectives, SomeMessagesMayLieUnread) {
+  constexpr size_t kBytes = (64 << 10) / Communicator::kMostUnread;
+  std::atomic<bool> all_sent = false;
+  const auto errors = run_rank_threads(3, options(), [&](Communicator& comm) {
+    if (comm.rank() == 2) return;
+    std::vector<uint8_t> data(kBytes);
+    if (comm.rank() == 0) {
+      for (size_t i = 0; i < Communicator::kMostUnread; ++i) {
+        std::fill(data.begin(), data.end(), static_cast<uint8_t>(i + 1));
+        comm.send(data.data(), kBytes, 1);
+      }
+      all_sent = true;
+      return;
+    }
+    const auto give_up = Clock::now() + std::chrono::seconds(20);
+    while (!all_sent && Clock::now() < give_up) std::this_thread::sleep_for(milliseconds(1));
+    ASSERT_TRUE(all_sent);
+    for (size_t i = 0; i < Communicator::kMostUnread; ++i) {
+      comm.recv(data.data(), kBytes, 0);
+      EXPECT_THAT(data, Each(i + 1));
+    }
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
 TEST_P(Collectives, AbortFreesWhoWaits) {
   const auto start = Clock::now();
   const auto errors = run_rank_threads(3, options(), [](Communicator& comm) {

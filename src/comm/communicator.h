@@ -73,8 +73,9 @@ class Communicator {
   virtual void broadcast(void* data, size_t bytes, int root) = 0;
   // send and recv hold size() pieces of `bytes`; piece r of send goes to rank r.
   virtual void all_to_all(const void* send, void* recv, size_t bytes) = 0;
-  // One message of up to 64 KiB to a rank may lie unread: send() then returns at once. Larger ones
-  // may wait for recv().
+  // This many messages of up to 64 KiB in all to a rank may lie unread: send() then returns at once. More or larger ones may
+  // wait for recv().
+  static constexpr size_t kMostUnread = 8;
   virtual void send(const void* data, size_t bytes, int to) = 0;
   virtual void recv(void* data, size_t bytes, int from) = 0;
   virtual void barrier() = 0;

@@ -27,7 +27,7 @@ struct Layout {
     channels = lines + n * sizeof(RankLine);
     slots = page_aligned(channels + n * n * sizeof(Channel));
     channel_slots = slots + n * 2 * ShmSegment::kSlotBytes;
-    total = channel_slots + n * n * 2 * ShmSegment::kChannelBytes;
+    total = channel_slots + n * n * ShmSegment::kChannelChunks * ShmSegment::kChannelBytes;
   }
 };
 

@@ -60,7 +60,9 @@ struct SharedFailure {
 class ShmSegment {
  public:
   static constexpr size_t kSlotBytes = size_t{1} << 20;
-  static constexpr size_t kChannelBytes = size_t{256} << 10;
+  static constexpr size_t kChannelBytes = size_t{256} << 10;  // of a chunk
+  // Messages that lie unread (communicator.h), each with what debug builds put before it.
+  static constexpr size_t kChannelChunks = 16;
 
   // For processes; the descriptor is sealed against truncation, under which others would fault.
   static std::shared_ptr<ShmSegment> create(int num_ranks);
@@ -80,7 +82,7 @@ class ShmSegment {
   }
   std::byte* channel_slot(int from, int to, uint32_t chunk) {
     return channel_slots_ +
-           (static_cast<size_t>(from * num_ranks_ + to) * 2 + (chunk & 1)) * kChannelBytes;
+           (static_cast<size_t>(from * num_ranks_ + to) * kChannelChunks + chunk % kChannelChunks) * kChannelBytes;
   }
 
   void set_waiting(int rank, int64_t call, int peer, const SharedCounter& counter, uint32_t target);

@@ -238,8 +238,9 @@ void ShmTransport::send(const Call& call, const void* data, size_t bytes, int to
   for (size_t begin = 0; begin < bytes; begin += ShmSegment::kChannelBytes) {
     const size_t n = std::min(ShmSegment::kChannelBytes, bytes - begin);
     const uint32_t chunk = ++sent_[static_cast<size_t>(to)];
-    // Two slots: chunk k takes the place of chunk k - 2.
-    if (!channel.taken.reached(chunk - 2)) wait(call, to, channel.taken, chunk - 2);
+    // Chunk k takes the place of the one that had its slot.
+    const auto earlier = chunk - static_cast<uint32_t>(ShmSegment::kChannelChunks);
+    if (!channel.taken.reached(earlier)) wait(call, to, channel.taken, earlier);
     hand_over(segment_->channel_slot(group_.rank, to, chunk), from + begin, n);
     channel.sent.publish(chunk);
   }

@@ -60,8 +60,8 @@ void ModelRunner::start(const SchedulerOutput& step) {
     started_.clear();
   }
   batch_.apply(step);
-  // Tokens of steps long gone are fetched whether or not they are needed, so that none are left behind.
-  const int64_t settled = step.step - 2 * parts_.pp.size() - 2;
+  // Tokens of steps that the engine has seen the end of are fetched whether or not they are needed, so that none are left behind.
+  const int64_t settled = step.step - parts_.pp.size() - 1;
   const int64_t needed = std::max(batch_.depends_on(step), settled);
   relay_.begin_step(needed, [&](const SampledRow& row, int32_t token) {
     RequestState* request = batch_.find(row.id, row.incarnation);

@@ -17,14 +17,18 @@ void TokenRelay::begin_step(int64_t needed, const Append& append) {
 }
 
 void TokenRelay::others_have(int64_t needed) {
-  if (unread_step_ <= needed) unread_step_ = 0;
-  if (unread_step_ == 0 && !kept_.empty()) send_front();
+  while (!unread_.empty() && unread_.front() <= needed) unread_.pop_front();
+  send_kept();
 }
 
 void TokenRelay::publish(int64_t step, std::vector<int32_t> tokens) {
   if (pp_.size() == 1 || tokens.empty()) return;
   kept_.push_back({step, std::move(tokens)});
-  if (unread_step_ == 0) send_front();
+  send_kept();
+}
+
+void TokenRelay::send_kept() {
+  while (!kept_.empty() && unread_.size() < Communicator::kMostUnread) send_front();
 }
 
 void TokenRelay::expect(int64_t step, std::vector<SampledRow> rows) {
@@ -34,7 +38,7 @@ void TokenRelay::expect(int64_t step, std::vector<SampledRow> rows) {
 void TokenRelay::clear() {
   kept_.clear();
   expected_.clear();
-  unread_step_ = 0;
+  unread_.clear();
 }
 
 void TokenRelay::send_front() {
@@ -43,7 +47,7 @@ void TokenRelay::send_front() {
   for (int stage = 0; stage + 1 < pp_.size(); ++stage) {
     pp_.send(kept.tokens.data(), kept.tokens.size() * sizeof(int32_t), stage);
   }
-  unread_step_ = kept.step;
+  unread_.push_back(kept.step);
 }
 
 }  // namespace tutti

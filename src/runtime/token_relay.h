@@ -4,8 +4,8 @@
 //   first stage   | A1 | B1 |<-ids A1| A2 |<-ids B1| B2 |      A, B: two groups of requests in turn
 //   last stage         | A1 |ids A1->| B1 |ids B1->| A2 |
 //
-// A message waits in the communicator until its reader comes. At most one is left there: what the last stage samples
-// meanwhile it keeps until the reader is known to have gone on. Worker thread only.
+// Messages wait in the communicator until their reader comes, as many as it holds: what the last stage samples beyond them it
+// keeps until the reader is known to have gone on. Worker thread only.
 #pragma once
 
 #include <cstdint>
@@ -53,10 +53,11 @@ class TokenRelay {
   };
   bool is_last() const { return pp_.rank() == pp_.size() - 1; }
   void send_front();
+  void send_kept();
 
   Communicator& pp_;
   std::deque<Kept> kept_;           // last stage
-  int64_t unread_step_ = 0;         // last stage: of the latest message sent; 0 = all were read
+  std::deque<int64_t> unread_;      // last stage: steps of the messages that may lie unread
   std::deque<Expected> expected_;   // other stages
 };
 

@@ -108,10 +108,12 @@ Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutpu
   Results results;
   std::mutex mutex;
   std::exception_ptr failure;
+  std::vector<std::unique_ptr<Worker>> at_end(static_cast<size_t>(ranks));  // no rank leaves while others have work
   const auto run_rank = [&](int rank) {
     try {
       const CommOptions world = world_of(engine, rank, transport);
-      Worker worker(engine, rank, groups_of(engine, world, store), ranks, rank);
+      auto owned = std::make_unique<Worker>(engine, rank, groups_of(engine, world, store), ranks, rank);
+      Worker& worker = *owned;
       worker.set_device_groups([&](Device device, void* stream) { return groups_of_gpus(engine, world, device, stream, store); });
       auto source = std::make_unique<ModelSource>(open_model(engine));
       if (prepare) prepare(*source);
@@ -125,6 +127,7 @@ Results run_cluster(const EngineConfig& engine, const std::vector<SchedulerOutpu
         worker.start(step);
       }
       while (worker.num_started() > 0) finish();
+      at_end[static_cast<size_t>(rank)] = std::move(owned);
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
