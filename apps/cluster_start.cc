@@ -193,7 +193,7 @@ std::optional<ExecutorInfo> load_ranks(RankGroup& ranks, EngineConfig& engine, c
   if (engine.device == "cpu") warn_of_kv(loaded, nodes_of(ranks));
   ranks.send_all(FrameType::kStart, dump_json({{"num_kv_blocks", num_blocks}}));
   const int stages = engine.parallel.pipeline_parallel_size;
-  return ExecutorInfo{.num_kv_blocks = num_blocks, .pipeline_stages = stages, .max_steps_in_flight = std::max(2, stages)};
+  return ExecutorInfo{.num_kv_blocks = num_blocks, .pipeline_stages = stages, .max_steps_in_flight = stages + 1};
 }
 
 // One try to form the cluster again. Nothing when interrupted; throws when the others do not come or fail again.

@@ -23,6 +23,7 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 // Prompt tokens that a step of a pipeline has at least: below it a token costs more. A piece that is long beside the steps of the
 // other requests holds them up in every stage, and stages before it idle.
 constexpr int64_t kCpuPiece = 32, kGpuPiece = 128;
+constexpr int64_t kLargestCpuPiece = 128;  // above it a token costs no less
 
 Scheduler::Options scheduler_options(const EngineConfig& config, const ExecutorInfo& info) {
   return {.scheduler = config.scheduler,
@@ -32,6 +33,7 @@ Scheduler::Options scheduler_options(const EngineConfig& config, const ExecutorI
           .look_ahead = info.pipeline_stages == 1 && info.max_steps_in_flight > 1,
           .pipeline_stages = info.pipeline_stages,
           .smallest_piece = config.device == "cpu" ? kCpuPiece : kGpuPiece,
+          .largest_piece = config.device == "cpu" ? kLargestCpuPiece : std::numeric_limits<int64_t>::max(),
           .kv_metrics_sample = config.cache.kv_cache_metrics ? config.cache.kv_cache_metrics_sample : 0.0};
 }
 

@@ -14,7 +14,7 @@ namespace tutti {
 struct ExecutorInfo {
   int64_t num_kv_blocks = 0;   // the smallest rank's
   int pipeline_stages = 1;
-  int max_steps_in_flight = 2;  // one computing and one sent ahead; with pipeline stages, one for each
+  int max_steps_in_flight = 2;  // one computing in each pipeline stage, and one sent ahead
 };
 
 class Executor {

@@ -191,6 +191,9 @@ void Scheduler::fill(Step& step) {
     // into several steps for each stage: while one computes a piece the next stage has the piece before.
     step.decode_rows_left = std::max<int64_t>(1, (num_running() + options_.pipeline_stages - 1) / options_.pipeline_stages);
     if (options_.scheduler.enable_chunked_prefill) step.budget = std::min(step.budget, pipeline_piece(step));
+    // The step that is sent ahead holds prompts alone: rows that decode would be spread over more steps than there are stages.
+    const auto decoding = std::count_if(in_flight_.begin(), in_flight_.end(), [](const InFlight& other) { return other.decodes; });
+    if (decoding >= options_.pipeline_stages) step.decode_rows_left = 0;
   }
   step.output.scheduled.reserve(running_.size());
   step.record.parts.reserve(running_.size());
@@ -210,7 +213,7 @@ int64_t Scheduler::pipeline_piece(const Step& step) const {
       owed += std::max<int64_t>(0, it->second->num_tokens() - 1 - it->second->num_computed_tokens);
     }
   }
-  return std::max(owed / pieces, options_.smallest_piece) + step.decode_rows_left;
+  return std::clamp(owed / pieces, options_.smallest_piece, options_.largest_piece) + step.decode_rows_left;
 }
 
 void Scheduler::schedule_running(Step& step, bool decodes) {
@@ -229,7 +232,10 @@ void Scheduler::schedule_running(Step& step, bool decodes) {
     const int64_t before = num_running();
     if (n > 0 && make_room(step, request, request.num_computed_tokens + n, &new_blocks)) {
       place(step, request, n, std::move(new_blocks));
-      if (decodes) --step.decode_rows_left;
+      if (decodes) {
+        --step.decode_rows_left;
+        step.record.decodes = true;
+      }
     }
     it = num_running() == before ? std::next(it) : running_.upper_bound(rank);
   }

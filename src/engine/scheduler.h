@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,7 +29,8 @@ class Scheduler {
     // steps in flight hold different requests.
     bool look_ahead = true;
     int pipeline_stages = 1;
-    int64_t smallest_piece = 128;  // prompt tokens that a step of a pipeline has at least
+    int64_t smallest_piece = 128;  // prompt tokens that a step of a pipeline has at least, and at most
+    int64_t largest_piece = std::numeric_limits<int64_t>::max();
     double kv_metrics_sample = 0.0;  // share of KV blocks whose times are kept
   };
   struct Counters {
@@ -82,7 +84,8 @@ class Scheduler {
       int64_t computed;  // num_computed_tokens after the step
       bool samples;
     };
-    int64_t step;
+    int64_t step = 0;
+    bool decodes = false;  // has rows of requests whose prompts are over
     std::vector<Part> parts;
   };
   struct Step;  // a step being put together

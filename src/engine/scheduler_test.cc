@@ -305,6 +305,37 @@ TEST(Scheduler, PipelineStepsHoldDifferentRequests) {
   for (RequestId id = 1; id <= 4; ++id) EXPECT_EQ(h.tokens[id], expected_tokens(id, 10));
 }
 
+// While all stages have a step, the one sent ahead holds prompts: requests that decode keep to as many steps as there are stages.
+TEST(Scheduler, APipelineIsSentPromptsAhead) {
+  auto options = make_options();
+  options.look_ahead = false;
+  options.pipeline_stages = 2;
+  options.smallest_piece = 8;
+  options.largest_piece = 8;
+  Harness h(options);
+  for (RequestId id = 1; id <= 2; ++id) h.scheduler.add(make_request(id, 4, 10));
+  h.step();
+  h.scheduler.add(make_request(3, 60, 2));
+  const SchedulerOutput a = h.scheduler.schedule();  // a token of the first, a piece of the third
+  const SchedulerOutput b = h.scheduler.schedule();
+  const SchedulerOutput ahead = h.scheduler.schedule();
+  EXPECT_EQ(a.scheduled.size(), 2u);
+  EXPECT_EQ(b.scheduled.size(), 2u);
+  ASSERT_EQ(ahead.scheduled.size(), 1u);
+  EXPECT_EQ(ahead.scheduled[0].id, 3u);
+  h.scheduler.update(h.workers.run(a));
+  const SchedulerOutput next = h.scheduler.schedule();
+  ASSERT_EQ(next.scheduled.size(), 2u);
+  EXPECT_EQ(next.scheduled[0].id, a.scheduled[0].id);
+  h.scheduler.update(h.workers.run(b));
+  h.scheduler.update(h.workers.run(ahead));
+  h.scheduler.update(h.workers.run(next));
+  h.collect();
+  h.run_to_end();
+  for (RequestId id = 1; id <= 2; ++id) EXPECT_EQ(h.tokens[id], expected_tokens(id, 10));
+  EXPECT_EQ(h.tokens[3], expected_tokens(3, 2));
+}
+
 // A prompt that one step would take whole leaves the stages before it idle until it has passed all others.
 TEST(Scheduler, PipelineStagesShareAShortPromptInPiecesOfTheSmallestSize) {
   auto options = make_options();
