@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 
 #include "base/error.h"
 #include "comm/tcp_socket.h"
@@ -89,6 +90,29 @@ TEST(SocketAddressTest, Parses) {
   for (const char* wrong : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536",
                             "10.0.0.1:1x", "host.example:1"}) {
     EXPECT_FALSE(SocketAddress::parse_with_port(wrong)) << wrong;
+  }
+}
+
+std::string congestion_control(int socket) {
+  char name[16] = "";
+  socklen_t length = sizeof name;
+  EXPECT_EQ(::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+  return {name, strnlen(name, length)};
+}
+
+TEST(SocketTest, IsNotPacedByBbr) {
+  for (const std::string chosen : {"", "reno", "bbr"}) {
+    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    // Not every system has, or allows, bbr: its default is looked at then.
+    if (!chosen.empty()) ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, chosen.data(), static_cast<socklen_t>(chosen.size()));
+    const std::string before = congestion_control(socket.get());
+    tune_socket(socket.get());
+    const std::string after = congestion_control(socket.get());
+    if (before == "bbr") {
+      EXPECT_THAT(after, testing::AnyOf("cubic", "reno"));
+    } else {
+      EXPECT_EQ(after, before);
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -156,6 +157,21 @@ Fd connect_to(const SocketAddress& address, const std::string& who, Deadline dea
   return socket;
 }
 
+namespace {
+
+// BBR sends at the rate that it has measured, which ranks keep low: they send a burst, then compute. A prompt's messages between
+// two ranks took twice as long. What else an administrator has chosen stays.
+void avoid_bbr(int socket) {
+  char name[16] = "";
+  socklen_t length = sizeof name;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0 || std::string_view(name, strnlen(name, length)) != "bbr") return;
+  for (const std::string_view other : {"cubic", "reno"}) {  // users may choose among those that the system allows: reno always
+    if (::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, other.data(), static_cast<socklen_t>(other.size())) == 0) return;
+  }
+}
+
+}  // namespace
+
 void tune_socket(int socket) {
   const auto set = [socket](int level, int option, int value) {
     if (::setsockopt(socket, level, option, &value, sizeof value) != 0) {
@@ -169,6 +185,7 @@ void tune_socket(int socket) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
   set(IPPROTO_TCP, TCP_KEEPCNT, 30);
+  avoid_bbr(socket);
 }
 
 }  // namespace tutti
