@@ -325,7 +325,8 @@ def processor():
 
 def shown_command():
     """As somebody else would type it: paths by their last part."""
-    return shlex.join(os.path.basename(a) if a.startswith("/") else a for a in ["bench/parallel.py", *sys.argv[1:]])
+    level = f"TUTTI_CPU_ISA={os.environ['TUTTI_CPU_ISA']} " if os.environ.get("TUTTI_CPU_ISA") else ""
+    return level + shlex.join(os.path.basename(a) if a.startswith("/") else a for a in ["bench/parallel.py", *sys.argv[1:]])
 
 
 def main():
