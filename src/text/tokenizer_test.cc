@@ -162,12 +162,14 @@ std::string error_of_folder(const std::string& file, const std::string& contents
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   write_file(folder + "/" + file, contents);
+  std::string error = "no error";
   try {
     Tokenizer::from_folder(folder);
   } catch (const Error& e) {
-    return e.what();
+    error = e.what();
   }
-  return "no error";
+  std::filesystem::remove_all(folder);
+  return error;
 }
 
 TEST(TokenizerErrors, NameTheFile) {
