@@ -279,7 +279,9 @@ ModelRunnerOutput Worker::execute(const SchedulerOutput& step) {
 // with the steps before it.
 void Worker::start(const SchedulerOutput& step) {
   recent_rows_.push_back(step.num_tokens());
-  if (recent_rows_.size() > static_cast<size_t>(groups_.pp->size()) + 1) recent_rows_.pop_front();
+  const auto stages = static_cast<size_t>(groups_.pp->size());
+  const size_t awaited = stages > 1 ? stages + 1 : 1;  // a pipeline has one step more in flight than stages
+  if (recent_rows_.size() > awaited) recent_rows_.pop_front();
   const int64_t rows = std::accumulate(recent_rows_.begin(), recent_rows_.end(), int64_t{0});
   const auto timeout = clock_->timeout(rows);
   for (Communicator* group : {groups_.tp.get(), groups_.pp.get(), device_groups_.tp.get(), device_groups_.pp.get()}) {
