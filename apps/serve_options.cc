@@ -212,7 +212,8 @@ void settle_device(EngineConfig& engine, const RawValues& raw) {
   if (raw.device == "cuda" && gpus == 0) {
     throw ConfigError(cuda_kernel_table() == nullptr
                           ? "--device cuda: this program was built without CUDA (configure with -DTUTTI_CUDA=ON)"
-                          : "--device cuda: no GPU is seen (is the NVIDIA driver loaded? what does CUDA_VISIBLE_DEVICES say?)");
+                          : "--device cuda: no GPU is seen (is the NVIDIA driver loaded? was a container started with --gpus all? what "
+                            "does CUDA_VISIBLE_DEVICES say?)");
   }
   engine.device = gpus > 0 ? "cuda" : "cpu";
   if (engine.device == "cpu") engine.cpu_level = cpu::best_kernel_table().level->name;

@@ -86,7 +86,7 @@ std::string state_folder() {
   }
   std::error_code error;
   if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), 0700);
-  if (error) throw IoError("cannot create " + folder + ": " + error.message());
+  if (error) throw IoError("cannot create " + folder + ": " + error.message() + ". Set TUTTI_HOME to a folder for what is kept");
   return folder;
 }
 
