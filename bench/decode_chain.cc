@@ -210,7 +210,7 @@ void DecodeChain::run(const Step& step) {
     const Tensor next = i + 1 < layers_.size() ? layers_[i + 1].input_norm : norm_;
     ops::qkv_rope_write_kv(ctx_, normed(layer.input_norm), layer.qkv, Tensor(), cos_sin_, RopeLayout::kHalf, step.meta, layer.kv, qkv);
     ops::paged_attention(ctx_, q, layer.kv, step.meta, params, heads);
-    left = ops::linear_add(ctx_, heads.reshape({n, q_size}), layer.o, Tensor(), hidden, {layer.post_norm, scaled, squares});
+    left = ops::linear_add(ctx_, heads.reshape({n, q_size}), layer.o, Tensor(), hidden, {layer.post_norm, scaled, squares, &layer.gate_up});
     ops::gate_up_silu(ctx_, normed(layer.post_norm), layer.gate_up, inner);
     left = ops::linear_add(ctx_, inner, layer.down, Tensor(), hidden, {next, scaled, squares});
   }

@@ -18,7 +18,7 @@ DecoderLayer::DecoderLayer(const BuildContext& build, int layer, int kv_index, c
 void DecoderLayer::forward(const ForwardStep& step, Residual& r, const RMSNorm* next) const {
   {
     const ArenaScope scratch(step.ctx);
-    r.add(attention_.forward(step, r.norm(input_norm_)), &post_norm_);
+    r.add(attention_.forward(step, r.norm(input_norm_)), &post_norm_, &mlp_.first_weight());
   }
   const ArenaScope scratch(step.ctx);
   r.add(mlp_.forward(step, r.norm(post_norm_)), next);

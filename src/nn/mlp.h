@@ -13,6 +13,8 @@ class GatedMLP {
 
   // x [num_tokens, hidden_size]; the result's input is in the arena
   BlockOutput forward(const ForwardStep& step, const ops::Input& x) const;
+  // What reads x first.
+  const PackedWeight& first_weight() const { return gate_up_.weight(); }
 
  private:
   ColumnParallelLinear gate_up_;

@@ -33,10 +33,10 @@ bool Residual::complete_with(const RMSNorm& norm) {
   return true;
 }
 
-void Residual::add(const BlockOutput& block, const RMSNorm* next) {
+void Residual::add(const BlockOutput& block, const RMSNorm* next, const PackedWeight* reader) {
   CHECK(!owed_);
   ops::NormAhead ahead;
-  if (next != nullptr && squares_.defined()) ahead = {next->weight(), normed_, squares_};
+  if (next != nullptr && squares_.defined()) ahead = {next->weight(), normed_, squares_, reader};
   const Added added = block.projection.add_in_place(ctx_, block.input, hidden_, ahead);
   left_for_ = added == Added::kWithNormAhead ? next : nullptr;
   if (added != Added::kNot) return;

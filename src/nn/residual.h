@@ -18,8 +18,8 @@ class Residual {
   const Tensor& hidden();
 
   // x = x + the block's output, summed over the group's ranks where it is partial. `next`: the norm that will be asked for
-  // next, if it is known; the product may do a part of its work.
-  void add(const BlockOutput& block, const RMSNorm* next = nullptr);
+  // next, if it is known; the product may do a part of its work. `reader`: ops::NormAhead's.
+  void add(const BlockOutput& block, const RMSNorm* next = nullptr, const PackedWeight* reader = nullptr);
   // norm(x) for the products that read it, which may compute it themselves; valid until the next call.
   ops::Input norm(const RMSNorm& norm);
   // norm(x) as a tensor; likewise.

@@ -45,6 +45,9 @@ struct NormAhead {
   Tensor weight;   // F32 [hidden_size], the norm's; undefined: nothing is asked for
   Tensor scaled;   // [num_tokens, hidden_size]: x * weight
   Tensor squares;  // F32 [num_tokens, norm_parts(hidden_size)]: sums of x^2 over parts of the row
+  // The weight that the norm's reader multiplies with, where linear_add() itself has to wait for its input: a part of it may be
+  // brought closer meanwhile. nullptr: none.
+  const PackedWeight* reader = nullptr;
 };
 
 // What a product reads: a tensor as it is, or rms_norm of it, which GPUs then compute in the product's own kernel.

@@ -94,10 +94,11 @@ struct TileRing {
   }
 
   // A whole warp: tiles [begin, end) of one sequence and head into keys[stage] and values[stage]. Tokens from
-  // `first_new` on are written by this step: for them the previous kernel's end is waited for.
-  template <bool kLastEarly, typename T, int kElements>
+  // `first_new` on are written by this step: for them the previous kernel's end is waited for. Before that, when the old
+  // ones of the first tile are asked for, calls asked().
+  template <bool kLastEarly, typename T, int kElements, typename Asked>
   __device__ void produce(T (*keys)[kElements], T (*values)[kElements], const AttentionArgs& a, const int32_t* table, int kv_head,
-                          int begin, int end, int length, int first_new) {
+                          int begin, int end, int length, int first_new, Asked&& asked) {
     const int row_bytes = a.head_dim * static_cast<int>(sizeof(T)), lane = threadIdx.x % 32;
     bool waited = false;
     for (int index = 0; index < end - begin; ++index) {
@@ -118,6 +119,7 @@ struct TileRing {
       };
       const int old = waited ? last : max(first, min(last, first_new));
       bring(first, old);
+      if (index == 0) asked();
       if (old == last) continue;
       wait_for_previous();
       waited = true;

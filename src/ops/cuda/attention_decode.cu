@@ -223,12 +223,18 @@ __device__ void attend_copying(Shared& shared, RowState<kDim>& state, const Atte
 template <int kRing>
 constexpr int kAllThreads = kThreads + (kRing == kCopying ? 0 : 32);
 
+// What the next kernel asks for of its weights would come before keys and values that are asked for later. So it is let in when these
+// are on their way: by a block of one tile at the previous kernel's end, else when its first tile is asked for. With many sequences
+// there is no room for it yet.
+template <int kRing>
+constexpr bool kLetsInLate = kRing == kShallow;
+
 template <typename T, typename KV, int kDim, int kRing>
 __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const AttentionArgs a) {
   constexpr bool kBulk = kRing != kCopying;
   extern __shared__ __align__(128) uint8_t raw[];
   auto& shared = *reinterpret_cast<DecodeShared<T, kDim, kRing>*>(raw);
-  let_next_start();
+  if constexpr (!kLetsInLate<kRing>) let_next_start();
   const int seq = blockIdx.z, kv_head = blockIdx.y % a.num_kv_heads, row_tile = blockIdx.y / a.num_kv_heads;
   const int token_row = a.query_start[seq], next_row = a.query_start[seq + 1], length = a.seq_lens[seq];
   if (next_row - token_row != 1) {  // prefill's, or empty
@@ -245,17 +251,27 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
   const int rows = min(kDecodeRows, a.group - row_tile * kDecodeRows);
   const int first_head = kv_head * a.group + row_tile * kDecodeRows;
   const int32_t* table = a.block_table + seq * a.table_stride;
+  const bool at_first_tile = kLetsInLate<kRing> && end - begin > 1, at_previous_end = kLetsInLate<kRing> && end - begin == 1;
+  const auto first_tile_is_asked_for = [&] {
+    if (!at_first_tile) return;
+    named_barrier(2, kAllThreads<kRing>);
+    let_next_start();
+  };
 
   if constexpr (kBulk) {
     if (threadIdx.x == 0) shared.ring.init();
     shared.ring.clear_tail(shared.tiles.values, a.head_dim, begin, end, length);
     __syncthreads();
     if (threadIdx.x >= kThreads) {
-      shared.ring.template produce</*kLastEarly=*/true>(shared.tiles.keys, shared.tiles.values, a, table, kv_head, begin, end, length, length - 1);
+      shared.ring.template produce</*kLastEarly=*/true>(shared.tiles.keys, shared.tiles.values, a, table, kv_head, begin, end, length, length - 1,
+                                                          first_tile_is_asked_for);
+      if (at_previous_end) let_next_start();
       return;
     }
+    first_tile_is_asked_for();
   }
   wait_for_previous();
+  if (at_previous_end) let_next_start();
   load_queries<T, kDim>(shared.q, static_cast<const T*>(a.q) + token_row * a.q_stride + static_cast<int64_t>(first_head) * a.head_dim, rows,
                         a.head_dim);
   RowState<kDim> state;

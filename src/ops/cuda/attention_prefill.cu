@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kWarps * 32 + (kBulk ? 32 : 0)) prefill_kernel
     shared.ring.clear_tail(shared.values, a.head_dim, begin, end, length);
     __syncthreads();
     if (threadIdx.x >= kThreads) {
-      shared.ring.template produce</*kLastEarly=*/false>(shared.keys, shared.values, a, table, kv_head, begin, end, length, context);
+      shared.ring.template produce</*kLastEarly=*/false>(shared.keys, shared.values, a, table, kv_head, begin, end, length, context, [] {});
       return;
     }
   }

@@ -83,6 +83,13 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
 #endif
 }
 
+// Brings `bytes`, a multiple of 16, into the L2.
+__device__ __forceinline__ void bulk_prefetch(const void* from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
 // Brings a tensor's description to where copies look for it.
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
 #if __CUDA_ARCH__ >= 900

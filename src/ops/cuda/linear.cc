@@ -363,6 +363,10 @@ bool linear_add(const Context& ctx, const Tensor& x, const PackedWeight& w, cons
   if (residual.numel() == 0) return false;
   LinearCall call = make_call(x, w, bias, residual);
   call.add = true;
+  if (ahead.reader != nullptr) {
+    const PackedWeight::Segment& first = ahead.reader->segments[0];
+    call.next = {first.storage.data(), ahead.reader->out_features, static_cast<int64_t>(dtype_bytes(first.dtype, ahead.reader->in_features))};
+  }
   if (ranks != nullptr) {
     call.ranks = ranks;
     linear_few(ctx, call);

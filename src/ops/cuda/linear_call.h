@@ -43,6 +43,13 @@ struct LeftForNorm {
   float* squares = nullptr;
 };
 
+// The next product's weight, of which linear_few() may bring some rows into the L2 (ops::NormAhead::reader).
+struct NextWeight {
+  const void* w = nullptr;
+  int64_t rows = 0;
+  int64_t row_bytes = 0;
+};
+
 // w [rows, k] row by row, x [num_tokens, k], out [num_tokens, n]
 struct LinearCall {
   const void* w = nullptr;
@@ -69,6 +76,7 @@ struct LinearCall {
   bool gated = false;  // out = silu(x Wg^T) * (x Wu^T), the first half of the rows is Wg: n = rows / 2
   bool add = false;    // out += x W^T
   LeftForNorm left;    // with add
+  NextWeight next;     // with add
   const cuda_ipc::IpcGroup* ranks = nullptr;  // with add, linear_few() alone: out += the sum over them of x W^T (+ bias)
   const RopeWrite* rope = nullptr;  // out gets q only
   const std::function<void()>* rotate = nullptr;  // what `rope` asks for, as kernels of their own after a product without it

@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/cuda/bulk.cuh"
 #include "ops/cuda/dispatch.h"
 #include "ops/cuda/few_tokens.cuh"
 #include "ops/cuda/small_product.cuh"
@@ -38,6 +39,10 @@ template <int kLines>
 constexpr int kStepBytes = kWarps * kWarpBytes<kLines>;
 template <int kLines>
 constexpr int kBlocksPerSM = kLines == 2 ? 3 : 2;  // that registers leave room for
+// Of a lane's 2 * kLines pairs of loads so many are asked for before the previous kernel ends. All; but what waits in the memory's
+// queue also holds up that kernel's last writes, and the one before a gated product is short.
+template <ProductKind kKind, int kLines>
+constexpr int kEarlyPairs = kKind == ProductKind::kGated && kLines == 4 ? 5 : 2 * kLines;
 
 struct FewParams {
   SmallTokens tokens;
@@ -47,6 +52,8 @@ struct FewParams {
   const float* block_scales;  // FP8 with a scale for each block of weights
   int tiles;
   bool fresh;
+  NextWeight next;
+  int next_every;  // of its rows one in so many is brought into the L2; 0: none
 };
 
 struct SharedHead {
@@ -152,8 +159,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM<kLines>) few_kernel(con
   units.to_lower = static_cast<int64_t>(kKind == ProductKind::kPlain ? kRows / 2 : partner<kKind>(p.output)) * p.row_bytes;
   units.go_to(p, blockIdx.x);
 #pragma unroll
-  for (int i = 0; i < 2 * kLines; ++i) units.bring(p, i / 2, i % 2, 0, left);
+  for (int i = 0; i < kEarlyPairs<kKind, kLines>; ++i) units.bring(p, i / 2, i % 2, 0, left);
   let_next_start();
+  if (p.next_every > 0 && warp == 0) {
+    for (int row = (lane * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x)) * p.next_every; row < p.next.rows;
+         row += 32 * static_cast<int>(gridDim.x) * p.next_every) {
+      bulk_prefetch(static_cast<const uint8_t*>(p.next.w) + row * p.next.row_bytes, static_cast<uint32_t>(p.next.row_bytes));
+    }
+  }
   const int steps_bytes = (p.row_bytes + kStepBytes<kLines> - 1) / kStepBytes<kLines> * kStepBytes<kLines>;
   const int rounds = (steps_bytes / kStepBytes<kLines> * kLines + kLinesOfRound - 1) / kLinesOfRound;
   const int x_stride = rounds * (Staging::kRound * kWarps * 2) + pad_of(kWiden<T>, p.tokens.count);
@@ -174,6 +187,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM<kLines>) few_kernel(con
     }
     __syncwarp();
   }
+#pragma unroll
+  for (int i = kEarlyPairs<kKind, kLines>; i < 2 * kLines; ++i) units.bring(p, i / 2, i % 2, 0, left);
   scales += min(member, p.tokens.count - 1) * rounds * kWarps + warp;
   float norm_factor = 0;  // not known yet
   // A lane's columns are one half of a token's lines.
@@ -258,6 +273,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSM<kLines>) few_kernel(con
   if constexpr (kOverRanks) finish_over_ranks<Out>(p, ranks, epoch);
 }
 
+// While attention is waited for, the memory idles where this weight is small: then about kBrought bytes of the next one come into
+// the L2. Rows all over it: its blocks meet them one by one, beside what the memory brings, which all at once would wait for.
+int next_every(const LinearCall& call) {
+  constexpr int64_t kSmall = int64_t{40} << 20, kBrought = int64_t{8} << 20, kFewest = 16;
+  const int64_t own = call.rows * static_cast<int64_t>(dtype_bytes(call.dtype, call.k)), bytes = call.next.rows * call.next.row_bytes;
+  if (call.next.w == nullptr || own > kSmall || call.next.row_bytes % 16 != 0) return 0;
+  return static_cast<int>(std::max(kFewest, bytes / kBrought));
+}
+
 // Enough for either number of lines.
 size_t shared_bytes(const LinearCall& call) {
   constexpr int kRoundBytes = 4096;  // of tokens, of all warps
@@ -318,6 +342,8 @@ void linear_few(const Context& ctx, const LinearCall& call) {
   p.block_scales = call.block_scaled ? call.w_scales : nullptr;
   p.tiles = tiles_of(call);
   p.fresh = call.fresh;
+  p.next = call.next;
+  p.next_every = next_every(call);
   // More on its way before the previous kernel ends, unless that keeps tiles waiting which all fit at once with less. The scales
   // of blocks leave no registers for three blocks.
   const bool deep = call.block_scaled || p.tiles <= kBlocksPerSM<4> * ctx.cuda->num_sms() || p.tiles > kBlocksPerSM<2> * ctx.cuda->num_sms();
