@@ -19,6 +19,9 @@ struct CudaOptions {
   bool batch_invariant = false;
   // Activations are never rounded to FP8, as on GPUs without Hopper's FP8 products.
   bool fp8_weight_only = false;
+  // Products take the fastest of their kernels. Otherwise each of them runs once and the first is taken: for tools that check each kernel,
+  // under which hundreds of timed runs take hours.
+  bool time_products = true;
 };
 
 // `activations` is kBF16 or kF16: weights that are not FP8 are stored in this type. Throws ConfigError when this program

@@ -187,8 +187,10 @@ __device__ void attend_bulk(Shared& shared, RowState<kDim>& state, const Attenti
     const int first = tile * kTileTokens + in_tile;
     shared.ring.wait_full(index);
     const bool masked = first < visible[0].first || first + 16 > length;
-    attend<T, kDim, 16, typename Shared::Tile>(state, shared.q, shared.tiles.keys[stage], shared.tiles.values[stage], in_tile, a, first,
-                                               visible, masked);
+    if (first < length) {
+      attend<T, kDim, 16, typename Shared::Tile>(state, shared.q, shared.tiles.keys[stage], shared.tiles.values[stage], in_tile, a, first,
+                                                 visible, masked);
+    }
     shared.ring.release(index);
   }
 }
@@ -244,10 +246,11 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
   const int first_visible = a.window > 0 ? max(0, length - a.window) : 0;
   const int first_tile = first_visible / kTileTokens, tiles = (length + kTileTokens - 1) / kTileTokens - first_tile;
   const int parts = tiles <= kTilesOfBlock * a.cluster ? a.cluster : a.splits;
-  const int per_split = (tiles + parts - 1) / parts, active = (tiles + per_split - 1) / per_split;
+  const int active = min(tiles, parts), least = tiles / active, with_least = active - tiles % active;
   const int split = blockIdx.x;
   if (split >= active) return;
-  const int begin = first_tile + split * per_split, end = first_tile + min(tiles, (split + 1) * per_split);
+  // The last block is one with a tile more: the last tile is often a short one.
+  const int begin = first_tile + split * least + max(0, split - with_least), end = begin + least + (split >= with_least ? 1 : 0);
   const int rows = min(kDecodeRows, a.group - row_tile * kDecodeRows);
   const int first_head = kv_head * a.group + row_tile * kDecodeRows;
   const int32_t* table = a.block_table + seq * a.table_stride;

@@ -27,7 +27,7 @@ struct ProductNeighbour {
 
 class ProductChoice {
  public:
-  explicit ProductChoice(Device device);
+  ProductChoice(Device device, bool times);  // times: CudaOptions::time_products
 
   // Computes the product with a kernel and the weight at `w`, as often as it is asked: a product that adds to its output
   // then takes trial_output().
@@ -51,6 +51,7 @@ class ProductChoice {
   double time_in_turns(cudaStream_t stream, const LinearCall& call, const std::function<void(const void* w)>& run,
                        const ProductNeighbour& neighbour) const;
 
+  const bool times_;
   Tensor flush_;  // larger than the L2
   Choices chosen_;
 };

@@ -1,6 +1,7 @@
 #include "tests/conformance/ops/backend.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -64,11 +65,16 @@ Tensor empty_like(const Tensor& t, Device device) {
   }
 }
 
+CudaOptions with_times_or_not(CudaOptions options) {
+  options.time_products = std::getenv("TUTTI_CONFORMANCE_UNTIMED") == nullptr;
+  return options;
+}
+
 // Contexts are slow to make: one a type for the whole program.
 std::shared_ptr<CudaContext> shared_cuda_context(DType activations) {
   static std::shared_ptr<CudaContext> contexts[2];
   auto& context = contexts[activations == DType::kF16 ? 1 : 0];
-  if (context == nullptr) context = make_cuda_context(Device::cuda(0), activations);
+  if (context == nullptr) context = make_cuda_context(Device::cuda(0), activations, with_times_or_not({}));
   return context;
 }
 
@@ -117,7 +123,7 @@ void OpsConformance::SetUp() {
 
 void OpsConformance::use(CudaOptions options) {
   cuda::synchronize(cuda_stream(*cuda_));
-  cuda_ = make_cuda_context(Device::cuda(0), activations(), options);
+  cuda_ = make_cuda_context(Device::cuda(0), activations(), with_times_or_not(options));
   ctx_.cuda = cuda_.get();
 }
 
