@@ -4,10 +4,9 @@
     bench/gpu_sanitize.py --build build-cuda --out FOLDER [--tools memcheck,racecheck] > sanitize.json
 
 Cases run side by side on the first GPU that is visible; tool "none" is a plain run. Under the others products do not choose their
-kernels by time: each kernel that can runs. A case that does not
-end in time is named; so is one for which no time was left. Only kernels of this repository are looked at; with `--libraries`
-also those of cuBLASLt, which takes many times as long, as many are timed, and reports are sorted by whose kernel they are in.
-`--tools none` needs no sanitizer.
+kernels by time: each kernel that can runs, and cases of many numbers of tokens are cut into shares. A case that does not end in time
+is named; so is one for which no time was left. racecheck looks at all kernels, also those of cuBLASLt, as it fails where some are left
+out ("failed to handle a hardware exception"), memcheck at those of this repository. Reports are sorted by whose kernel they are in.
 """
 
 import argparse
@@ -25,6 +24,11 @@ import time
 
 OWN = re.compile(r"tutti::|\.cuh?:\d+")
 REPORT = re.compile(r"^========= *(Error|Warning|Invalid|Program hit|Race|Uninitialized|Barrier|Unused|Leaked)")
+# Cases that go through token_counts() (tests/conformance/ops/product.h), and their shares.
+OF_TOKENS = re.compile(r"LinearConformance\.(Linear|GateUpSilu)/|FusedConformance\.(LinearOfNorm|LinearAdd|GateUpSiluOfNorm|NormAhead)/|"
+                       r"Fp8Conformance\.(ScaleOfEachRow|OneScale|ScaleOfEachBlock|WeightOnly)/")
+SHARES = ["1,2,3", "5,8,9", "16,17,33", "64,100", "257"]
+ORDER = ["clean", "skipped", "not run for want of time", "did not end", "findings"]  # a case is what its worst share is
 WHERE = re.compile(r"(?:at|in|by) (?:void )?([A-Za-z_~][^\n]*?)(?:\+0x[0-9a-f]+)?(?: in (\S+\.cuh?:\d+))?$", re.M)
 
 
@@ -54,7 +58,7 @@ class Sanitize:
     def __init__(self, args):
         self.args = args
         self.program = os.path.abspath(f"{args.build}/tests/conformance/ops/ops_conformance")
-        self.only = [] if args.libraries else ["--kernel-name", "kns=tutti"]  # in the mangled name, as all are in that namespace
+        self.only = {"memcheck": ["--kernel-name", "kns=tutti"]}  # in the mangled name, as all are in that namespace
         self.begin = time.monotonic()
         self.rows = []
         # Each kernel that a product can take runs once, in place of some hundred timed runs.
@@ -72,17 +76,17 @@ class Sanitize:
         # Both types are the same kernels' sources. The longest last, so that most are done when time ends.
         return sorted(names, key=lambda name: (not name.lower().endswith("_bf16"), "Linear" in name or "GateUp" in name, "Fp8Conf" in name))
 
-    def run(self, tool, case):
-        row = {"tool": tool, "case": case}
+    def run(self, tool, case, tokens):
+        row = {"tool": tool, "case": case, **({"tokens": tokens} if tokens else {})}
         left = self.args.limit - (time.monotonic() - self.begin)
         if left < 5:
             return {**row, "result": "not run for want of time"}
-        log = self.args.out / f"{tool}_{re.sub('[^A-Za-z0-9_]', '_', case)}.log"
-        sanitizer = [] if tool == "none" else [self.args.sanitizer, "--tool", tool, "--print-limit", "200", *self.only]
+        log = self.args.out / f"{tool}_{re.sub('[^A-Za-z0-9_]', '_', f'{case} {tokens}')}.log"
+        sanitizer = [] if tool == "none" else [self.args.sanitizer, "--tool", tool, "--print-limit", "200", *self.only.get(tool, [])]
         begin = time.monotonic()
         with open(log, "w") as out:
-            process = subprocess.Popen([*sanitizer, self.program, f"--gtest_filter={case}"], stdout=out, stderr=out, start_new_session=True, 
-                                       env=None if tool == "none" else self.untimed)
+            process = subprocess.Popen([*sanitizer, self.program, f"--gtest_filter={case}"], stdout=out, stderr=out, start_new_session=True,
+                                       env=None if tool == "none" else {**self.untimed, **({"TUTTI_CONFORMANCE_TOKENS": tokens} if tokens else {})})
             try:
                 code = process.wait(min(left, self.args.most))
             except subprocess.TimeoutExpired:
@@ -109,7 +113,8 @@ class Sanitize:
         return row
 
     def all(self):
-        jobs = [(tool, case) for case in self.cases() for tool in self.args.tools]
+        jobs = [(tool, case, tokens) for case in self.cases() for tool in self.args.tools
+                for tokens in (SHARES if tool != "none" and OF_TOKENS.search(case) else [None])]
         with concurrent.futures.ThreadPoolExecutor(self.args.at_once) as pool:
             for row in pool.map(lambda job: self.run(*job), jobs):
                 self.rows.append(row)
@@ -122,7 +127,6 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("sanitize_results"))
     parser.add_argument("--tools", default="none,memcheck,racecheck", type=lambda text: text.split(","))
     parser.add_argument("--filter", default="*cuda*", help="of gtest")
-    parser.add_argument("--libraries", action="store_true")
     parser.add_argument("--sanitizer", default="compute-sanitizer")
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--most", type=float, default=150, help="seconds for one case")
@@ -133,7 +137,11 @@ def main():
     sanitize = Sanitize(args)
     sanitize.all()
     commit = args.commit or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    table = collections.Counter((row["tool"], row["result"]) for row in sanitize.rows)
+    worst = {}
+    for row in sanitize.rows:
+        key = row["tool"], row["case"]
+        worst[key] = max(worst.get(key, "clean"), row["result"], key=lambda result: ORDER.index(result) if result in ORDER else len(ORDER))
+    table = collections.Counter((tool, result) for (tool, _), result in worst.items())
     json.dump({"what": "conformance cases of the ops on a GPU under compute-sanitizer", "commit": commit,
                "machine": f"{platform.machine()}, {os.cpu_count()} processors, Linux {platform.release()}",
                "command": "bench/gpu_sanitize.py " + " ".join(os.path.basename(a) if a.startswith("/") else a for a in sys.argv[1:]),

@@ -19,8 +19,8 @@ struct CudaOptions {
   bool batch_invariant = false;
   // Activations are never rounded to FP8, as on GPUs without Hopper's FP8 products.
   bool fp8_weight_only = false;
-  // Products take the fastest of their kernels. Otherwise each of them runs once and the first is taken: for tools that check each kernel,
-  // under which hundreds of timed runs take hours.
+  // Products take the fastest of their kernels. Otherwise each of them runs once, cuBLASLt's only where there is no other, and the first
+  // is taken: for tools that check each kernel, under which hundreds of timed runs take hours.
   bool time_products = true;
 };
 

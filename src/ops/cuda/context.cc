@@ -39,7 +39,7 @@ CudaContext::CudaContext(Device device, DType activations, CudaOptions options) 
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   counters_ = Tensor::zeros({kCounters}, DType::kI32, device);
   product_choice_ = std::make_unique<cuda::ProductChoice>(device, options.time_products);
-  cublas_lt_ = std::make_unique<cuda::CublasLt>(device, stream_, product_choice_->flush());
+  cublas_lt_ = std::make_unique<cuda::CublasLt>(device, stream_, product_choice_->flush(), options.time_products);
   if (capability_ >= 90) {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found{};

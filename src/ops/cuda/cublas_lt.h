@@ -19,7 +19,7 @@ class CublasLt {
  public:
   // Throws ConfigError naming the package when the library is not there.
   // `flush`: memory larger than the L2, overwritten while algorithms are timed.
-  CublasLt(Device device, cudaStream_t stream, const Tensor& flush);
+  CublasLt(Device device, cudaStream_t stream, const Tensor& flush, bool times);  // times: CudaOptions::time_products
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
@@ -48,6 +48,7 @@ class CublasLt {
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
   cudaStream_t stream_;
+  const bool times_;
   Tensor flush_;
   Tensor workspace_;
   Choices chosen_;

@@ -178,7 +178,7 @@ bool multiply(const Context& ctx, const LinearCall& call, const ops::Input& in, 
   if (tile) candidates.push_back(ProductKernel::kTile);
   // Alone it is often the fastest of a few tokens' kernels, but not between others.
   if (linear_small_can(ctx, plain) && (!tile || call.num_tokens <= kFewTokens)) candidates.push_back(ProductKernel::kSmall);
-  if (!call.block_scaled) candidates.push_back(ProductKernel::kLibrary);
+  if (!call.block_scaled && (candidates.empty() || ctx.cuda->product_choice().times())) candidates.push_back(ProductKernel::kLibrary);
   const auto run = [&](ProductKernel kernel, const LinearCall& what, const Tensor& with_bias) {
     if (kernel == ProductKernel::kSmall && linear_small_can(ctx, what)) return linear_small(ctx, what);
     if (kernel == ProductKernel::kTile && linear_tile_can(ctx, what)) return linear_tile(ctx, what);

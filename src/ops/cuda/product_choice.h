@@ -39,6 +39,7 @@ class ProductChoice {
   ProductKernel choose(cudaStream_t stream, const LinearCall& call, std::span<const ProductKernel> candidates, const Run& run,
                        const ProductNeighbour& neighbour = {});
 
+  bool times() const { return times_; }
   const Tensor& flush() const { return flush_; }
   void* trial_output() const { return flush_.data(); }  // kTrialOutputBytes
 
