@@ -12,7 +12,7 @@ MOST_MIB=60
 # Of the C and C++ run time, which every system brings in its own version.
 SYSTEM='^(linux-vdso|ld-linux|libc|libm|libmvec|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s)[.-]'
 
-need_packages "${BUILD_PACKAGES[@]}"
+need_packages "${BUILD_PACKAGES[@]}" python3
 CMAKE_ARGS=(-DTUTTI_CUDA_ARCHITECTURES="$CUDA_ARCHS" -DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
 build cuda tutti
 
