@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::AnyOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 struct Way {
@@ -215,7 +216,7 @@ TEST(TcpFaults, ConnectionCutInMidMessage) {
   const auto results = ranks.wait(seconds(10));
   EXPECT_THAT(results[0].report,
               AllOf(HasSubstr("rank 1 (node2): connection "),
-                    HasSubstr("in all-reduce 2 over tcp 127.0.0.1 - 127.0.0.1")));
+                    ContainsRegex("in all-reduce [0-9]+ over tcp 127.0.0.1 - 127.0.0.1")));  // fast machines get past the second
   EXPECT_THAT(results[1].report, HasSubstr("rank 0 (node1): connection "));
   EXPECT_LT(results[0].seconds, 2.0);
 }
