@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks that no program or library under a folder asks for a newer symbol of the C library than given (2.35 is that of
-Ubuntu 22.04), nor of the compiler's libraries than Ubuntu 22.04 has. And that each finds what it needs in the folder or among the libraries that every system has.
+Ubuntu 22.04), nor of the compiler's libraries than Ubuntu 22.04 has. And that each finds what it needs in the folder or among
+the libraries that every system has.
 
     check_symbols.py FOLDER 2.35
 """

@@ -44,7 +44,8 @@ TEST_P(FusedConformance, LinearAdd) {
       const Values x = normals({tokens, s.k}), residual = normals({tokens, s.n});
       for (const bool with_bias : {false, true}) {
         const Tensor sum = clone(residual.tensor);
-        ops::linear_add(ctx_, x.tensor, packed, with_bias ? bias.tensor : Tensor(), sum);
+        const ops::NormAhead ahead{.reader = &packed};  // any weight may be brought closer
+        ops::linear_add(ctx_, x.tensor, packed, with_bias ? bias.tensor : Tensor(), sum, ahead);
         expect_elements(
             read(sum),
             [&](size_t row, size_t column) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "tests/conformance/ops/backend.h"
 
 namespace tutti {
@@ -74,6 +75,7 @@ inline std::vector<int64_t> token_counts() {
   std::vector<int64_t> counts;
   std::stringstream list(chosen);
   for (std::string count; std::getline(list, count, ',');) counts.push_back(std::stoll(count));
+  CHECK(!counts.empty());  // or the tests would look at nothing
   return counts;
 }
 const std::vector<int64_t> kTokens = token_counts();
