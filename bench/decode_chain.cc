@@ -204,7 +204,7 @@ void DecodeChain::run(const Step& step) {
     if (left) input.scaled = scaled, input.squares = squares;
     return input;
   };
-  ops::embedding(ctx_, step.ids, embedding_, 0, hidden);
+  ops::embedding(ctx_, {step.ids, Tensor()}, embedding_, 0, hidden);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const Tensor next = i + 1 < layers_.size() ? layers_[i + 1].input_norm : norm_;

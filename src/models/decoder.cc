@@ -45,8 +45,8 @@ DecoderModel::DecoderModel(const ModelConfig& config, const TensorPartition& cut
   }
 }
 
-void DecoderModel::embed(const ForwardStep& step, const Tensor& ids, Residual& r) const {
-  embedding_->forward(step.ctx, ids, r.hidden());
+void DecoderModel::embed(const ForwardStep& step, const ops::TokenIds& tokens, Residual& r) const {
+  embedding_->forward(step.ctx, tokens, r.hidden());
 }
 
 void DecoderModel::layers(const ForwardStep& step, Residual& r) const {

@@ -41,8 +41,8 @@ class DecoderModel {
   DecoderModel(const ModelConfig& config, const TensorPartition& cut, Communicator& tp, LayerRange range, int64_t max_positions,
                Device device = Device::cpu());
 
-  // First stage: fills the stream.  ids I32 [num_tokens]
-  void embed(const ForwardStep& step, const Tensor& ids, Residual& r) const;
+  // First stage: fills the stream.
+  void embed(const ForwardStep& step, const ops::TokenIds& tokens, Residual& r) const;
   void layers(const ForwardStep& step, Residual& r) const;
   // Last stage: the stream of these rows, the only ones that remain, to be normed.  rows I32 [num_rows], ascending, each once;
   // result [num_rows, hidden_size]

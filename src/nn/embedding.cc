@@ -16,8 +16,8 @@ VocabParallelEmbedding::VocabParallelEmbedding(const BuildContext& build, const 
   build.parameters.add_matrix(*table_, {vocabulary_rows(build, name)});
 }
 
-void VocabParallelEmbedding::forward(const Context& ctx, const Tensor& ids, const Tensor& out) const {
-  ops::embedding(ctx, ids, *table_, vocab_begin_, out);
+void VocabParallelEmbedding::forward(const Context& ctx, const ops::TokenIds& tokens, const Tensor& out) const {
+  ops::embedding(ctx, tokens, *table_, vocab_begin_, out);
   tp_.all_reduce(out.data(), out.numel(), out.dtype());
 }
 

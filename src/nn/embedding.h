@@ -15,8 +15,8 @@ class VocabParallelEmbedding {
  public:
   VocabParallelEmbedding(const BuildContext& build, const std::string& name);
 
-  // ids I32 [num_tokens], out [num_tokens, hidden_size]: complete on every rank
-  void forward(const Context& ctx, const Tensor& ids, const Tensor& out) const;
+  // out [num_tokens, hidden_size]: complete on every rank
+  void forward(const Context& ctx, const ops::TokenIds& tokens, const Tensor& out) const;
   // For a head with tied weights: one packed copy serves both.
   std::shared_ptr<const PackedWeight> table() const { return table_; }
 

@@ -27,7 +27,7 @@ struct KernelTable {
 
   // As in ops.h; shapes are checked.
   PackedWeight (*pack_weight)(const Context&, std::span<const Tensor> pieces);
-  void (*embedding)(const Context&, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
+  void (*embedding)(const Context&, const ops::TokenIds& tokens, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
   // `x` comes without a norm.
   void (*linear)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
   void (*gate_up_silu)(const Context&, const ops::Input& x, const PackedWeight& w, const Tensor& out);
@@ -41,7 +41,6 @@ struct KernelTable {
                         const AttentionMetadata& meta, const KVLayer& cache);
   void (*paged_attention)(const Context&, const Tensor& q, const KVLayer& cache, const AttentionMetadata& meta,
                           const ops::AttentionParams& params, const Tensor& out);
-  void (*take_pending)(const Context&, const Tensor& ids, const Tensor& tokens);
   void (*gather_rows)(const Context&, const Tensor& x, const Tensor& rows, const Tensor& out);
   void (*copy_with_table)(const Context&, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table);
   void (*argmax)(const Context&, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first);

@@ -171,17 +171,12 @@ void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const
   kernel_table(ctx).draw_tokens(ctx, x, draws, values, indices);
 }
 
-void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens) {
-  check_indices(ids, ids.size(0));
-  check_indices(tokens, tokens.size(0));
-  kernel_table(ctx).take_pending(ctx, ids, tokens);
-}
-
-void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
+void embedding(const Context& ctx, const TokenIds& tokens, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
   CHECK(table.defined());
-  check_indices(ids, ids.size(0));
-  check_activations(ctx, out, ids.size(0), table.in_features);
-  kernel_table(ctx).embedding(ctx, ids, table, vocab_begin, out);
+  check_indices(tokens.ids, tokens.ids.size(0));
+  if (tokens.chosen.defined()) check_indices(tokens.chosen, tokens.chosen.size(0));
+  check_activations(ctx, out, tokens.ids.size(0), table.in_features);
+  kernel_table(ctx).embedding(ctx, tokens, table, vocab_begin, out);
 }
 
 Input Input::rows(int64_t begin, int64_t count) const {

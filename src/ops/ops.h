@@ -33,9 +33,16 @@ PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
 // elsewhere, or when a side of the whole weight is not a multiple of 16.
 PackedWeight pack_weight_fp8(const Context& ctx, std::span<const Tensor> pieces, std::span<const Tensor> scales);
 
-// out[t] = table[ids[t] - vocab_begin], zeros for ids outside [vocab_begin, vocab_begin + rows).
-// ids I32 [num_tokens], table [rows, hidden_size], out [num_tokens, hidden_size]
-void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
+// The tokens of a step, I32 [num_tokens]: -1 - i stands for chosen[i], which the device chose in the step before. `chosen` is
+// undefined where there are none.
+struct TokenIds {
+  Tensor ids;
+  Tensor chosen;
+};
+
+// out[t] = table[id of token t - vocab_begin], zeros for ids outside [vocab_begin, vocab_begin + rows).
+// table [rows, hidden_size], out [num_tokens, hidden_size]
+void embedding(const Context& ctx, const TokenIds& tokens, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
 
 // What linear_add() may leave for the norm that reads the stream next, so that it need not be a kernel of its own:
 // rms_norm(x) is `scaled` times a factor of the row, which products apply to their sums.
@@ -143,12 +150,9 @@ struct TokenDraw {
   float min_weight = 0;
 };
 
-// After argmax() of the same x: values stay, indices become the tokens drawn. GPUs only.
+// As argmax(), but where a row's draw asks for it the index is that of the token drawn. GPUs only.
 // x F32 [n, columns], draws U8 [n * sizeof(TokenDraw)], values F32 [n], indices I32 [n]
 void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices);
-
-// ids[i] = tokens[-1 - ids[i]] where ids[i] is negative: a token that was chosen on the device.  ids I32 [n], tokens I32
-void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 
 // out[i] = x[rows[i]].  rows I32 [n], x [num_tokens, hidden_size], out [n, hidden_size]
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);

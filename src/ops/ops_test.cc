@@ -378,7 +378,7 @@ TEST_P(OpsTest, EmbeddingReadsThePackedTable) {
     const int32_t values[] = {1000, 1069, 999, 1070, 1033};
     std::memcpy(ids.data(), values, sizeof values);
     const Tensor out = poisoned({5, k});
-    ops::embedding(ctx_, ids, table, 1000, out);
+    ops::embedding(ctx_, {ids, Tensor()}, table, 1000, out);
     for (int t = 0; t < 5; ++t) {
       const bool inside = values[t] >= 1000 && values[t] < 1070;
       for (int64_t i = 0; i < k; ++i) {

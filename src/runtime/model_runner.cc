@@ -96,9 +96,9 @@ std::vector<SampledToken> ModelRunner::finish() {
   return std::move(step.sampled);
 }
 
-void ModelRunner::forward(const ForwardStep& step, const Tensor& ids, Residual& r, int64_t needed) {
+void ModelRunner::forward(const ForwardStep& step, const ops::TokenIds& tokens, Residual& r, int64_t needed) {
   if (parts_.model.is_first_stage()) {
-    parts_.model.embed(step, ids, r);
+    parts_.model.embed(step, tokens, r);
   } else {
     const Tensor& hidden = r.hidden();
     parts_.pp_tensors.recv(hidden.data(), hidden.bytes(), parts_.pp.rank() - 1);
@@ -115,7 +115,7 @@ void ModelRunner::run_on_cpu(const SchedulerOutput& step, int64_t needed) {
   const StepInputs inputs = batch_.build(*ctx.arena, step);
   const ForwardStep forward_step{ctx, inputs.meta, parts_.cache.layers()};
   Residual r(ctx, parts_.tp_tensors, inputs.meta.num_tokens, parts_.model.config().hidden_size);
-  forward(forward_step, inputs.ids, r, needed);
+  forward(forward_step, {inputs.ids, Tensor()}, r, needed);
   if (parts_.model.is_last_stage()) started_.back().sampled = sample(forward_step, inputs, r);
   note_sampled(step, started_.back().sampled);
 }
@@ -137,9 +137,8 @@ void ModelRunner::run_on_gpu(const SchedulerOutput& step, int64_t needed) {
     if (last && !on_gpu) started_.back().sampled = sample_rows(graph_logits_.at(padded), rows);
   } else {
     const ForwardStep forward_step{ctx, inputs.meta, parts_.cache.layers()};
-    ops::take_pending(ctx, inputs.ids, device_->tokens());
     Residual r(ctx, parts_.tp_tensors, inputs.meta.num_tokens, parts_.model.config().hidden_size);
-    forward(forward_step, inputs.ids, r, needed);
+    forward(forward_step, {inputs.ids, device_->tokens()}, r, needed);
     if (on_gpu) {
       choose_tokens(forward_step, inputs, r);
       device_->end_kernels();
@@ -190,7 +189,6 @@ Tensor ModelRunner::choose_tokens(const ForwardStep& step, const StepInputs& inp
       continue;
     }
     constexpr auto kBytes = static_cast<int64_t>(sizeof(ops::TokenDraw));
-    ops::argmax(ctx, logits, values, tokens);
     ops::draw_tokens(ctx, logits, inputs.draws.slice(0, begin * kBytes, n * kBytes), values, tokens);
   }
   return logits;
@@ -213,9 +211,8 @@ Tensor ModelRunner::run_whole(const StepInputs& inputs) {
   const Context& ctx = parts_.ctx;
   ctx.arena->reset();
   const ForwardStep step{ctx, inputs.meta, parts_.cache.layers()};
-  ops::take_pending(ctx, inputs.ids, device_->tokens());
   Residual r(ctx, parts_.tp_tensors, inputs.meta.num_tokens, parts_.model.config().hidden_size);
-  forward(step, inputs.ids, r, 0);
+  forward(step, {inputs.ids, device_->tokens()}, r, 0);
   return parts_.model.is_last_stage() ? choose_tokens(step, inputs, r) : Tensor();
 }
 

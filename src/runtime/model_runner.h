@@ -79,7 +79,7 @@ class ModelRunner {
   void run_on_cpu(const SchedulerOutput& step, int64_t needed);
   void run_on_gpu(const SchedulerOutput& step, int64_t needed);
   // From the ids to the stream after this rank's layers.
-  void forward(const ForwardStep& step, const Tensor& ids, Residual& r, int64_t needed);
+  void forward(const ForwardStep& step, const ops::TokenIds& tokens, Residual& r, int64_t needed);
   // What draws the tokens of a step's logit rows.
   void fill_draws(StepInputs& host, bool on_gpu) const;
   StepInputs nobodys_inputs(int64_t rows);

@@ -13,7 +13,7 @@
 namespace tutti::cpu {
 
 PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces);
-void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
+void embedding(const Context& ctx, const ops::TokenIds& tokens, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
 void linear(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& bias, const Tensor& out);
 void gate_up_silu(const Context& ctx, const ops::Input& x, const PackedWeight& w, const Tensor& out);
 void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out);
@@ -30,7 +30,6 @@ void encode_activations(const Context& ctx, const Tensor& x, const Tensor& codes
 void decode_activations(const Context& ctx, const Tensor& codes, const Tensor& x);
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first);
 void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices);
-void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table);
 

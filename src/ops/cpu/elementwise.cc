@@ -182,15 +182,6 @@ void best_of_parts(const Context&, const Tensor& parts, const Tensor& values, co
   }
 }
 
-void take_pending(const Context&, const Tensor& ids, const Tensor& tokens) {
-  for (int64_t i = 0; i < ids.size(0); ++i) {
-    int32_t& id = ids.data_as<int32_t>()[i];
-    if (id >= 0) continue;
-    CHECK_LT(-1 - id, tokens.size(0));
-    id = tokens.data_as<int32_t>()[-1 - id];
-  }
-}
-
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
   const size_t bytes = dtype_bytes(x.dtype(), x.size(1));
   split_evenly(ctx, threads_for(ctx, out.numel() / 4), rows.size(0), [&](int64_t begin, int64_t end) {

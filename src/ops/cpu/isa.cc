@@ -35,7 +35,6 @@ KernelTable make_table(const LevelKernels& level, std::string_view name) {
           .write_kv = write_kv,
           .rope_write_kv = rope_write_kv,
           .paged_attention = paged_attention,
-          .take_pending = take_pending,
           .gather_rows = gather_rows,
           .copy_with_table = copy_with_table,
           .argmax = argmax,

@@ -141,7 +141,7 @@ PackedWeight pack_weight(const Context& ctx, std::span<const Tensor> pieces) {
   return w;
 }
 
-void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
+void embedding(const Context& ctx, const ops::TokenIds& tokens, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
   const int64_t k = table.in_features;
   const auto one = [&](int64_t id, float* row) {
     for (const PackedWeight::Segment& segment : table.segments) {
@@ -155,8 +155,15 @@ void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table,
     }
     std::memset(row, 0, static_cast<size_t>(k) * sizeof(float));
   };
-  split_evenly(ctx, threads_for(ctx, ids.size(0) * k), ids.size(0), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) one(ids.data_as<int32_t>()[t] - vocab_begin, out.row<float>(t));
+  const auto id_of = [&](int64_t t) {
+    const int32_t id = tokens.ids.data_as<int32_t>()[t];
+    if (id >= 0 || !tokens.chosen.defined()) return id;
+    CHECK_LT(-1 - id, tokens.chosen.size(0));
+    return tokens.chosen.data_as<int32_t>()[-1 - id];
+  };
+  const int64_t count = tokens.ids.size(0);
+  split_evenly(ctx, threads_for(ctx, count * k), count, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) one(id_of(t) - vocab_begin, out.row<float>(t));
   });
 }
 

@@ -1,9 +1,11 @@
-// Drawing tokens from rows of logits: a block for each row, which it reads a few times (rows lie in the L2). Sums are taken
+// The largest of a row of logits, or a token drawn from it. A kernel finds the largest of parts of rows; then a block for each row
+// joins them, and draws where it is asked to, for which it reads the row a few times (rows lie in the L2). Sums are taken
 // in an order that depends on the number of columns alone; the mass that top_p counts is in whole numbers, whose sums do not
 // depend on any order.
 #include "base/check.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/largest.cuh"
 
 namespace tutti::cuda {
 namespace {
@@ -132,12 +134,19 @@ __device__ int pick(const Row& row, double draw, Shared& shared) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    draw_kernel(const float* x, int64_t stride, int columns, const ops::TokenDraw* draws, const float* values, int32_t* indices) {
+    draw_kernel(const float* x, int64_t stride, int columns, const LargestKey* parts, int num_parts, const ops::TokenDraw* draws, float* values,
+                int32_t* indices) {
   __shared__ Shared shared;
   let_next_start();
+  const ops::TokenDraw draw = draws[blockIdx.x];  // a step's input, as attention's metadata
   wait_for_previous();
-  const ops::TokenDraw draw = draws[blockIdx.x];
-  const float most = values[blockIdx.x];
+  const int lane = threadIdx.x % 32;
+  const LargestKey key = warp_largest(lane < num_parts ? parts[blockIdx.x * static_cast<int64_t>(num_parts) + lane] : 0);  // each warp itself
+  const float most = value_of(key);
+  if (threadIdx.x == 0) {
+    values[blockIdx.x] = most;
+    indices[blockIdx.x] = index_of(key);
+  }
   if (draw.inverse_temperature == 0 || !isfinite(most)) return;  // the host looks at the value
   Row row{x + blockIdx.x * stride, columns, most, draw.inverse_temperature, draw.min_weight};
   if (draw.top_p < 1.0f) row.least = fmaxf(row.least, last_weight(row, draw.top_p, shared));
@@ -150,8 +159,10 @@ __global__ void __launch_bounds__(kThreads)
 void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const Tensor& values, const Tensor& indices) {
   if (x.numel() == 0) return;
   CHECK_LE(x.size(1), int64_t{kTile} * kMaxTiles);
+  const Scratch scratch(ctx);
+  const Tensor keys = largest_of_parts(ctx, scratch, x);
   launch(ctx, draw_kernel, dim3(static_cast<unsigned>(x.size(0))), dim3(kThreads), 0, x.data_as<float>(), x.stride(0), static_cast<int>(x.size(1)),
-         static_cast<const ops::TokenDraw*>(draws.data()), values.data_as<float>(), indices.data_as<int32_t>());
+         keys.data_as<LargestKey>(), static_cast<int>(keys.size(1)), static_cast<const ops::TokenDraw*>(draws.data()), values.data_as<float>(), indices.data_as<int32_t>());
 }
 
 }  // namespace tutti::cuda

@@ -142,21 +142,23 @@ __global__ void silu_mul_kernel(const T* x, int64_t x_stride, T* out, int64_t ou
   store(out + i / columns * out_stride + i % columns, gate);
 }
 
-// Rows of `words` units of kBytes each: out[i] = source[index[i] - first], zeros for rows outside [0, num_rows).
+// Rows of `words` units of kBytes each: out[i] = source[index[i] - first], zeros for rows outside [0, num_rows). An index -1 - j
+// stands for chosen[j], where there are such.
 template <typename Word>
-__global__ void copy_rows_kernel(const Word* source, int64_t source_stride, int64_t num_rows, const int32_t* index, int64_t first,
-                                 Word* out, int64_t out_stride, int words) {
+__global__ void copy_rows_kernel(const Word* source, int64_t source_stride, int64_t num_rows, const int32_t* index, const int32_t* chosen,
+                                 int64_t first, Word* out, int64_t out_stride, int words) {
   let_next_start();
   wait_for_previous();
-  const int64_t row = index[blockIdx.x] - first;
+  const int32_t given = index[blockIdx.x];
+  const int64_t row = (given < 0 && chosen != nullptr ? chosen[-1 - given] : given) - first;
   const bool inside = row >= 0 && row < num_rows;
   for (int i = threadIdx.x; i < words; i += blockDim.x) {
     out[blockIdx.x * out_stride + i] = inside ? source[row * source_stride + i] : Word{};
   }
 }
 
-void copy_rows(const Context& ctx, const void* source, int64_t source_row_bytes, int64_t num_rows, const Tensor& index, int64_t first,
-               const Tensor& out, int64_t row_bytes) {
+void copy_rows(const Context& ctx, const void* source, int64_t source_row_bytes, int64_t num_rows, const Tensor& index,
+               const int32_t* chosen, int64_t first, const Tensor& out, int64_t row_bytes) {
   if (index.size(0) == 0 || row_bytes == 0) return;
   const auto out_row_bytes = static_cast<int64_t>(out.stride_bytes(0));
   const auto go = [&](auto word) {
@@ -164,8 +166,8 @@ void copy_rows(const Context& ctx, const void* source, int64_t source_row_bytes,
     constexpr auto kBytes = static_cast<int64_t>(sizeof(Word));
     const int words = static_cast<int>(row_bytes / kBytes);
     launch(ctx, copy_rows_kernel<Word>, dim3(static_cast<unsigned>(index.size(0))), dim3(std::min(256, (words + 31) / 32 * 32)), 0,
-           static_cast<const Word*>(source), source_row_bytes / kBytes, num_rows, index.data_as<int32_t>(), first,
-           out.data_as<Word>(), out_row_bytes / kBytes, words);
+           static_cast<const Word*>(source), source_row_bytes / kBytes, num_rows, index.data_as<int32_t>(), chosen,
+           first, out.data_as<Word>(), out_row_bytes / kBytes, words);
   };
   const auto bits = reinterpret_cast<uintptr_t>(source) | reinterpret_cast<uintptr_t>(out.data()) |
                     static_cast<uintptr_t>(source_row_bytes | out_row_bytes | row_bytes);
@@ -188,25 +190,19 @@ __global__ void copy_with_table_kernel(const int32_t* from, int32_t* to, int64_t
   for (int i = threadIdx.x; i < columns; i += blockDim.x) to_table[row * to_stride + i] = table[row * stride + i];
 }
 
-__global__ void take_pending_kernel(int32_t* ids, const int32_t* tokens, int64_t count) {
-  let_next_start();
-  wait_for_previous();
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count && ids[i] < 0) ids[i] = tokens[-1 - ids[i]];
-}
-
 unsigned blocks_for(int64_t items) { return static_cast<unsigned>((items + 255) / 256); }
 
 }  // namespace
 
-void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
+void embedding(const Context& ctx, const ops::TokenIds& tokens, const PackedWeight& table, int64_t vocab_begin, const Tensor& out) {
   CHECK(table.segments[0].dtype == out.dtype());
   const int64_t row_bytes = static_cast<int64_t>(dtype_bytes(out.dtype(), table.in_features));
-  copy_rows(ctx, table.segments[0].storage.data(), row_bytes, table.out_features, ids, vocab_begin, out, row_bytes);
+  const auto* chosen = tokens.chosen.defined() ? tokens.chosen.data_as<int32_t>() : nullptr;
+  copy_rows(ctx, table.segments[0].storage.data(), row_bytes, table.out_features, tokens.ids, chosen, vocab_begin, out, row_bytes);
 }
 
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
-  copy_rows(ctx, x.data(), static_cast<int64_t>(x.stride_bytes(0)), x.size(0), rows, 0, out,
+  copy_rows(ctx, x.data(), static_cast<int64_t>(x.stride_bytes(0)), x.size(0), rows, nullptr, 0, out,
             static_cast<int64_t>(dtype_bytes(x.dtype(), x.size(1))));
 }
 
@@ -217,12 +213,6 @@ void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, c
   launch(ctx, copy_with_table_kernel, dim3(blocks + static_cast<unsigned>(rows)), dim3(256), 0, from.data_as<int32_t>(), to.data_as<int32_t>(),
          from.size(0), static_cast<int>(blocks), table.data_as<int32_t>(), table.stride(0), to_table.data_as<int32_t>(), to_table.stride(0),
          static_cast<int>(table.size(1)));
-}
-
-void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens) {
-  if (ids.size(0) == 0) return;
-  launch(ctx, take_pending_kernel, dim3(blocks_for(ids.size(0))), dim3(256), 0, ids.data_as<int32_t>(), tokens.data_as<int32_t>(),
-         ids.size(0));
 }
 
 void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out) {

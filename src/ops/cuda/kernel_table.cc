@@ -27,7 +27,6 @@ constexpr KernelTable kCudaTable{
     .write_kv = cuda::write_kv,
     .rope_write_kv = cuda::rope_write_kv,
     .paged_attention = cuda::paged_attention,
-    .take_pending = cuda::take_pending,
     .gather_rows = cuda::gather_rows,
     .copy_with_table = cuda::copy_with_table,
     .argmax = cuda::argmax,

@@ -9,11 +9,10 @@
 namespace tutti::cuda {
 
 // elementwise.cu
-void embedding(const Context& ctx, const Tensor& ids, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
+void embedding(const Context& ctx, const ops::TokenIds& tokens, const PackedWeight& table, int64_t vocab_begin, const Tensor& out);
 void rms_norm(const Context& ctx, const Tensor& x, const Tensor& weight, double eps, const Tensor& out);
 void add_rms_norm(const Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& weight, double eps, const Tensor& out);
 void add(const Context& ctx, const Tensor& x, const Tensor& y);
-void take_pending(const Context& ctx, const Tensor& ids, const Tensor& tokens);
 void gather_rows(const Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 void copy_with_table(const Context& ctx, const Tensor& from, const Tensor& to, const Tensor& table, const Tensor& to_table);
 // out += bias, both of whatever type.  out [num_tokens, features], bias F32 [features]
@@ -37,6 +36,8 @@ void draw_tokens(const Context& ctx, const Tensor& x, const Tensor& draws, const
 
 // reduce.cu
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first);
+// The largest elements of parts of rows, each part a block's, as keys (largest.cuh): I64 [rows, parts], 32 parts at most.
+Tensor largest_of_parts(const Context& ctx, const Scratch& scratch, const Tensor& x);
 void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices);
 // Rows as E4M3 with a scale each, their largest element over 448; normed first unless norm_weight is undefined.
 // x [rows, k] BF16 or F16, out [rows, k], scales F32 [rows]

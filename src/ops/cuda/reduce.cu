@@ -4,6 +4,7 @@
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/dispatch.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/largest.cuh"
 
 namespace tutti::cuda {
 namespace {
@@ -11,32 +12,18 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr float kLargestFp8 = 448.0f;
 
-// Orders floats, NaN first, and equal ones by falling index: the larger key is the better element.
-__device__ __forceinline__ uint64_t key_of(float x, int index) {
-  const uint32_t bits = __float_as_uint(x == 0.0f ? 0.0f : x);  // both zeros are equal
-  const uint32_t ordered = x != x ? 0u : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(index));
-}
-
-__device__ __forceinline__ uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-__device__ __forceinline__ uint64_t warp_largest(uint64_t key) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) key = larger(key, __shfl_xor_sync(kAllLanes, key, offset));
-  return key;
-}
-
-// kVec: elements that are read at once; a row has a multiple of it. gridDim.x blocks share a row; the one that arrives last joins their keys in `parts` [rows, gridDim.x].
+// kVec: elements that are read at once; a row has a multiple of it. gridDim.x blocks share a row, whose keys are left in `parts`
+// [rows, gridDim.x]; where there are `values`, the block that arrives last joins them.
 template <int kVec>
 __global__ void __launch_bounds__(kThreads)
-    argmax_kernel(const float* x, int64_t stride, int columns, int first, uint64_t* parts, unsigned* arrivals, float* values,
+    argmax_kernel(const float* x, int64_t stride, int columns, int first, LargestKey* parts, unsigned* arrivals, float* values,
                   int32_t* indices) {
-  __shared__ uint64_t best[kThreads / 32];
+  __shared__ LargestKey best[kThreads / 32];
   __shared__ bool last;
   let_next_start();
   wait_for_previous();
   const float* row = x + blockIdx.y * stride;
-  uint64_t mine = 0;
+  LargestKey mine = 0;
 #pragma unroll 4
   for (int i = (blockIdx.x * kThreads + threadIdx.x) * kVec; i < columns; i += gridDim.x * kThreads * kVec) {
     float v[kVec];
@@ -54,8 +41,12 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (threadIdx.x >= 32) return;
   mine = warp_largest(best[threadIdx.x]);
+  LargestKey* row_parts = parts + static_cast<int64_t>(blockIdx.y) * gridDim.x;
+  if (values == nullptr) {
+    if (threadIdx.x == 0) row_parts[blockIdx.x] = mine;
+    return;
+  }
   if (gridDim.x > 1) {
-    uint64_t* row_parts = parts + static_cast<int64_t>(blockIdx.y) * gridDim.x;
     if (threadIdx.x == 0) {
       row_parts[blockIdx.x] = mine;
       __threadfence();
@@ -65,12 +56,11 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncwarp();
     if (!last) return;
-    mine = warp_largest(threadIdx.x < gridDim.x ? __ldcg(reinterpret_cast<const unsigned long long*>(row_parts) + threadIdx.x) : 0);
+    mine = warp_largest(threadIdx.x < gridDim.x ? __ldcg(row_parts + threadIdx.x) : 0);
   }
   if (threadIdx.x != 0) return;
-  const auto index = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(mine));
-  indices[blockIdx.y] = first + index;
-  values[blockIdx.y] = row[index];
+  indices[blockIdx.y] = first + index_of(mine);
+  values[blockIdx.y] = value_of(mine);
 }
 
 // A thread for each column of parts [num_parts, 2, n].
@@ -79,12 +69,12 @@ __global__ void best_of_parts_kernel(const int32_t* parts, int num_parts, int n,
   wait_for_previous();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= n) return;
-  uint64_t best = 0;
+  LargestKey best = 0;
   float value = 0;
   int32_t index = 0;
   for (int part = 0; part < num_parts; ++part) {
     const int32_t* own = parts + static_cast<int64_t>(part) * 2 * n;
-    const uint64_t key = key_of(__int_as_float(own[n + i]), own[i]);
+    const LargestKey key = key_of(__int_as_float(own[n + i]), own[i]);
     if (part > 0 && key <= best) continue;
     best = key;
     value = __int_as_float(own[n + i]);
@@ -165,6 +155,20 @@ __global__ void dequantize_kernel(const fp8* w, const float* scales, bool by_blo
   }
 }
 
+// Room for them: as many parts of each row as make the GPU busy.
+Tensor keys_of_parts(const Context& ctx, const Scratch& scratch, const Tensor& x) {
+  constexpr int64_t kMaxParts = 32;  // a warp joins them
+  const int64_t rows = x.size(0), wanted = std::max<int64_t>(1, ctx.cuda->num_sms() / rows);
+  const int64_t parts = rows > CudaContext::kCounters ? 1 : std::min({wanted, kMaxParts, (x.size(1) + 4 * kThreads - 1) / (4 * kThreads)});
+  return scratch.tensor({rows, parts}, DType::kI64);
+}
+
+void launch_argmax(const Context& ctx, const Tensor& x, int first, const Tensor& keys, float* values, int32_t* indices) {
+  launch(ctx, rows_aligned(x, 16) ? argmax_kernel<4> : argmax_kernel<1>,
+         dim3(static_cast<unsigned>(keys.size(1)), static_cast<unsigned>(x.size(0))), dim3(kThreads), 0, x.data_as<float>(), x.stride(0),
+         static_cast<int>(x.size(1)), first, keys.data_as<LargestKey>(), ctx.cuda->counters(), values, indices);
+}
+
 }  // namespace
 
 void dequantize_rows(const Context& ctx, const Tensor& w, const float* scales, bool by_block, int64_t first, const Tensor& out) {
@@ -179,17 +183,15 @@ void dequantize_rows(const Context& ctx, const Tensor& w, const float* scales, b
 }
 
 void argmax(const Context& ctx, const Tensor& x, const Tensor& values, const Tensor& indices, int64_t first) {
-  const int64_t rows = x.size(0), columns = x.size(1);
-  if (rows == 0) return;
-  constexpr int64_t kMaxParts = 32;  // a warp joins them
-  const int64_t wanted = std::max<int64_t>(1, ctx.cuda->num_sms() / rows);
-  const int64_t parts = rows > CudaContext::kCounters ? 1 : std::min({wanted, kMaxParts, (columns + 4 * kThreads - 1) / (4 * kThreads)});
+  if (x.size(0) == 0) return;
   const Scratch scratch(ctx);
-  const Tensor keys = scratch.tensor({rows * parts}, DType::kI64);
-  const bool wide = rows_aligned(x, 16);
-  launch(ctx, wide ? argmax_kernel<4> : argmax_kernel<1>, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(rows)), dim3(kThreads), 0, x.data_as<float>(),
-         x.stride(0), static_cast<int>(columns), static_cast<int>(first), keys.data_as<uint64_t>(), ctx.cuda->counters(),
-         values.data_as<float>(), indices.data_as<int32_t>());
+  launch_argmax(ctx, x, static_cast<int>(first), keys_of_parts(ctx, scratch, x), values.data_as<float>(), indices.data_as<int32_t>());
+}
+
+Tensor largest_of_parts(const Context& ctx, const Scratch& scratch, const Tensor& x) {
+  const Tensor keys = keys_of_parts(ctx, scratch, x);
+  launch_argmax(ctx, x, 0, keys, nullptr, nullptr);
+  return keys;
 }
 
 void best_of_parts(const Context& ctx, const Tensor& parts, const Tensor& values, const Tensor& indices) {

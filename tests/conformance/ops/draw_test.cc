@@ -68,11 +68,13 @@ TEST_P(DrawConformance, TheDrawFallsOnTheToken) {
       if (r % 5 == 4) all[r].min_weight = 0.02f;
       if (r % 6 == 5) all[r].inverse_temperature = 0;
     }
-    const Tensor values = poisoned({rows}, DType::kF32), tokens = poisoned({rows}, DType::kI32);
+    Tensor values = poisoned({rows}, DType::kF32), tokens = poisoned({rows}, DType::kI32);
     ops::argmax(ctx_, x.tensor, values, tokens);
-    const std::vector<double> best = read(tokens);
+    const std::vector<double> best = read(tokens), best_values = read(values);
+    values = poisoned({rows}, DType::kF32), tokens = poisoned({rows}, DType::kI32);
     ops::draw_tokens(ctx_, x.tensor, draws(all), values, tokens);
     const std::vector<double> drawn = read(tokens);
+    EXPECT_EQ(read(values), best_values);
     for (size_t r = 0; r < all.size(); ++r) {
       const double* row = x.values.data() + static_cast<int64_t>(r) * columns;
       const int token = static_cast<int>(drawn[r]);
@@ -99,7 +101,6 @@ TEST_P(DrawConformance, FrequenciesAreTheWeights) {
     all.push_back({.draw = unit(random_), .inverse_temperature = 1.0f});
   }
   const Tensor row_values = floats(x).reshape({rows, columns}), values = poisoned({rows}, DType::kF32), tokens = poisoned({rows}, DType::kI32);
-  ops::argmax(ctx_, row_values, values, tokens);
   ops::draw_tokens(ctx_, row_values, draws(all), values, tokens);
   std::vector<double> count(4);
   for (const double token : read(tokens)) ++count.at(static_cast<size_t>(token));

@@ -100,12 +100,6 @@ TEST_P(ElementwiseConformance, CopyWithTable) {
   }
 }
 
-TEST_P(ElementwiseConformance, TakePending) {
-  const Tensor ids = ints({5, -1, 0, -3, 7, -3}), tokens = ints({10, 20, 30});
-  ops::take_pending(ctx_, ids, tokens);
-  EXPECT_EQ(read(ids), (std::vector<double>{5, 10, 0, 30, 7, 30}));
-}
-
 TEST_P(ElementwiseConformance, Argmax) {
   for (int64_t columns : {1, 7, 1000, 1025, 128256}) {
     const int64_t rows = 6;

@@ -122,8 +122,14 @@ TEST_P(LinearConformance, Embedding) {
     const PackedWeight packed = ops::pack_weight(ctx_, std::vector<Tensor>{table.tensor});
     std::vector<int32_t> ids = {1000, 1049, 999, 1050, 0};
     for (int i = 0; i < 20; ++i) ids.push_back(static_cast<int32_t>(uniform(900, 1150)));
+    const std::vector<int32_t> chosen = {1007, 3, 1049};  // by the device, in the step before
+    std::vector<int32_t> given = ids;
+    for (const int32_t j : {2, 0, 1, 2}) {
+      given.push_back(-1 - j);
+      ids.push_back(chosen[static_cast<size_t>(j)]);
+    }
     const Tensor out = poisoned({static_cast<int64_t>(ids.size()), width});
-    ops::embedding(ctx_, ints(ids), packed, begin, out);
+    ops::embedding(ctx_, {ints(given), ints(chosen)}, packed, begin, out);
     std::vector<double> expected;
     for (int32_t id : ids) {
       for (int64_t i = 0; i < width; ++i) {
