@@ -2,15 +2,18 @@
 // each beside its floor (bytes over the memory's read bandwidth, operations over the matrix units' rate).
 //   bench_ops_cuda [--shape llama-3-8b] [--layers N] [--parts ops,attention,decode,prefill] [--batches 1,8,32] [--context 512]
 //                  [--dtype bf16|fp8] [--kv-dtype bf16|fp8] [--mode plain|weight-only|batch-invariant]
-//                  [--read-tb-s 4.2] [--tflop-s 790] [--json FILE]
+//                  [--read-tb-s 4.2] [--tflop-s 790] [--choices FILE] [--json FILE]
+// --choices: which kernels products take, as a start of the program keeps it; what is not in it is timed and added.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "decode_chain.h"
 
@@ -25,7 +28,7 @@ const bench::ModelShape kShapes[] = {
 };
 
 struct Options {
-  std::string shape = "llama-3-8b", json, mode = "plain";
+  std::string shape = "llama-3-8b", json, mode = "plain", choices;
   bench::ChainOptions chain;
   std::vector<std::string> parts = {"ops", "attention", "decode", "prefill"};
   std::vector<int> batches = {1, 8, 32, 64, 128, 256};
@@ -52,6 +55,7 @@ bool parse(int argc, char** argv, Options& o) {
     else if (flag == "--mode") o.mode = value;
     else if (flag == "--read-tb-s") o.read_tb_s = std::stod(value);
     else if (flag == "--tflop-s") o.tflop_s = std::stod(value);
+    else if (flag == "--choices") o.choices = value;
     else if (flag == "--json") o.json = value;
     else if (flag == "--batches") {
       o.batches.clear();
@@ -69,12 +73,15 @@ class Bench {
       : o_(options), shape_(shape), chain_(shape, options.chain, 8192, cached_tokens(options)) {}
 
   void run() {
+    CudaContext& cuda = *chain_.ctx().cuda;
+    if (!o_.choices.empty() && std::filesystem::exists(o_.choices)) take_kernel_choices(cuda, read_file(o_.choices), /*all=*/true);
     for (const std::string& part : o_.parts) {
       if (part == "ops") products();
       if (part == "attention") attention();
       if (part == "decode") decode();
       if (part == "prefill") prefill();
     }
+    if (!o_.choices.empty()) write_file(o_.choices, kernel_choices(cuda));
   }
 
   Json report() const {
@@ -202,7 +209,7 @@ int main(int argc, char** argv) {
   if (shape == std::end(kShapes)) {
     std::fprintf(stderr, "usage: bench_ops_cuda [--shape llama-3-8b|llama-2-70b|llama-3.2-1b] [--layers N] [--parts ops,attention,decode,prefill]\n"
                          "                      [--batches 1,8,32] [--context 512] [--dtype bf16|fp8] [--kv-dtype bf16|fp8]\n"
-                 "                      [--mode plain|weight-only|batch-invariant] [--read-tb-s 4.2] [--tflop-s 790] [--json FILE]\n");
+                 "                      [--mode plain|weight-only|batch-invariant] [--read-tb-s 4.2] [--tflop-s 790] [--choices FILE] [--json FILE]\n");
     return 2;
   }
   try {
