@@ -82,7 +82,6 @@ class Bench {
       if (done == total) weights_s_ = seconds(Clock::now() - begin);
     });
     load_s_ = seconds(Clock::now() - begin);
-    if (o.engine.device == "cuda") worker_->measure_gpu_idle();
     const MemoryReport memory = worker_->memory();
     std::printf("loaded in %.2f s (weights %.2f s); %lld KV blocks; GiB: weights %.2f, activations %.2f, KV %.2f, graphs %.2f, other %.2f\n",
                 load_s_, weights_s_, static_cast<long long>(worker_->num_kv_blocks()), gib(memory.weights), gib(memory.activations),
@@ -94,14 +93,16 @@ class Bench {
   void decode(int64_t batch) {
     begin_requests(batch, o_.context - o_.steps / 2);
     while (!all_prefilled()) run({prefill_step()});
-    std::vector<SchedulerOutput> steps;
-    for (int i = 0; i < o_.steps; ++i) steps.push_back(decode_step());
-    const std::vector<double> ms = run(steps);
+    const std::vector<double> ms = run(decode_steps(o_.steps));
     const double tpot = median({ms.begin() + 4, ms.end()});
     double idle = 0;
-    if (o_.engine.device == "cuda") {
+    if (o_.engine.device == "cuda") {  // in steps of their own, as clocks between steps take a little themselves
+      constexpr int kSteps = 24;
+      worker_->measure_gpu_idle(true);
+      run(decode_steps(kSteps));
+      worker_->measure_gpu_idle(false);
       const std::vector<float>& all = worker_->gpu_idle_us();
-      idle = median({all.end() - o_.steps + 4, all.end()});
+      idle = median({all.end() - kSteps + 4, all.end()});
     }
     const double rate = static_cast<double>(batch) / tpot * 1e3;
     std::printf("decode  batch %4lld  context %lld  TPOT %8.3f ms (best %.3f)  %9.1f tokens/s  idle %.1f us\n", static_cast<long long>(batch),
@@ -192,10 +193,13 @@ class Bench {
     }
     return step;
   }
-  SchedulerOutput decode_step() {
-    SchedulerOutput step = new_step();
-    for (Running& r : running_) schedule(step, r, 1);
-    return step;
+  std::vector<SchedulerOutput> decode_steps(int count) {
+    std::vector<SchedulerOutput> steps;
+    for (int i = 0; i < count; ++i) {
+      steps.push_back(new_step());
+      for (Running& r : running_) schedule(steps.back(), r, 1);
+    }
+    return steps;
   }
   // Milliseconds from the end of one step to that of the next.
   std::vector<double> run(const std::vector<SchedulerOutput>& steps) {

@@ -45,7 +45,7 @@ class DeviceStep {
   // Around the kernels of a step. What the GPU idles between two steps is collected from here on, when asked for.
   void begin_kernels();
   void end_kernels();
-  void measure_idle() { measures_idle_ = true; }
+  void measure_idle(bool on) { measures_idle_ = on; }
   const std::vector<float>& idle_us() const { return idle_us_; }
 
  private:

@@ -59,7 +59,7 @@ class ModelRunner {
   void rehearse(int64_t rows, bool decode);
   void capture(int64_t rows);
   // GPUs: from here on, how long they had nothing to do before each step.
-  void measure_idle() { device_->measure_idle(); }
+  void measure_idle(bool on) { device_->measure_idle(on); }
   const std::vector<float>& idle_us() const { return device_->idle_us(); }
 
  private:

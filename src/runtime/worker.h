@@ -69,7 +69,7 @@ class Worker {
   bool ready() const { return runner_->ready(); }
   size_t num_started() const { return runner_->num_started(); }
   // GPUs, for benchmarks: microseconds without a kernel before each step from here on.
-  void measure_gpu_idle() { runner_->measure_idle(); }
+  void measure_gpu_idle(bool on) { runner_->measure_idle(on); }
   const std::vector<float>& gpu_idle_us() const { return runner_->idle_us(); }
 
   // The rank whose answers the engine wants: the first of the last stage.
