@@ -25,9 +25,9 @@ import time
 OWN = re.compile(r"tutti::|\.cuh?:\d+")
 REPORT = re.compile(r"^========= *(Error|Warning|Invalid|Program hit|Race|Uninitialized|Barrier|Unused|Leaked)")
 # Cases that go through token_counts() (tests/conformance/ops/product.h), and their shares.
-OF_TOKENS = re.compile(r"LinearConformance\.(Linear|GateUpSilu)/|FusedConformance\.(LinearOfNorm|LinearAdd|GateUpSiluOfNorm|NormAhead)/|"
+OF_TOKENS = re.compile(r"LinearConformance\.(Linear|GateUpSilu)/|FusedConformance\.(LinearOfNorm|LinearAdd|GateUpSiluOfNorm|NormAhead|BatchInvariant)/|"
                        r"Fp8Conformance\.(ScaleOfEachRow|OneScale|ScaleOfEachBlock|WeightOnly)/")
-SHARES = ["1,2,3", "5,8,9", "16,17,33", "64,100", "257"]
+SHARES = ["1,2,3", "5,8,9", "16", "17", "33", "64", "100", "257"]
 ORDER = ["clean", "skipped", "not run for want of time", "did not end", "findings"]  # a case is what its worst share is
 WHERE = re.compile(r"(?:at|in|by) (?:void )?([A-Za-z_~][^\n]*?)(?:\+0x[0-9a-f]+)?(?: in (\S+\.cuh?:\d+))?$", re.M)
 
