@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kKernels = 3;  // raise it when a kernel of products becomes faster, slower or another one
+constexpr int kKernels = 4;  // raise it when a kernel of products becomes faster, slower or another one
 
 template <typename Key>
 Json numbers_of(const Key& key) {

@@ -164,6 +164,11 @@ ProductNeighbour neighbour_of(const Context& ctx, const LinearCall& call) {
           }};
 }
 
+// Up to so many tokens the library's kernels gain nothing on tiles, whichever products of a step take them (bench/product_choices.py):
+// they are not tried, and what the times of single products say by chance does no harm. Between those that take nearly the
+// same time, tiles are preferred up to so many, which need no kernels for norms beside them.
+constexpr int64_t kTilesAlone = 32, kTilesFirst = 48;
+
 // A call whose weight and tokens are of one type, with no norm or with one that tiles can apply, by the fastest kernel.
 // Whether it left what call.left asks for.
 bool multiply(const Context& ctx, const LinearCall& call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
@@ -178,7 +183,10 @@ bool multiply(const Context& ctx, const LinearCall& call, const ops::Input& in, 
   if (tile) candidates.push_back(ProductKernel::kTile);
   // Alone it is often the fastest of a few tokens' kernels, but not between others.
   if (linear_small_can(ctx, plain) && (!tile || call.num_tokens <= kFewTokens)) candidates.push_back(ProductKernel::kSmall);
-  if (!call.block_scaled && (candidates.empty() || ctx.cuda->product_choice().times())) candidates.push_back(ProductKernel::kLibrary);
+  const bool library_may_win = ctx.cuda->product_choice().times() && !(tile && call.num_tokens <= kTilesAlone);
+  if (!call.block_scaled && (candidates.empty() || library_may_win)) {
+    candidates.insert(tile && call.num_tokens > kTilesFirst ? candidates.begin() : candidates.end(), ProductKernel::kLibrary);
+  }
   const auto run = [&](ProductKernel kernel, const LinearCall& what, const Tensor& with_bias) {
     if (kernel == ProductKernel::kSmall && linear_small_can(ctx, what)) return linear_small(ctx, what);
     if (kernel == ProductKernel::kTile && linear_tile_can(ctx, what)) return linear_tile(ctx, what);

@@ -10,9 +10,12 @@
 
 namespace tutti::cuda {
 
-// Microseconds of the fastest of a few runs on the context's stream, each with an L2 that holds nothing of use. A run
-// that returns false counts as endless. Not while a graph is being captured.
-double time_cold(cudaStream_t stream, const Tensor& flush, const std::function<bool()>& run);
+// Microseconds of the fastest of a few runs on the context's stream, each with an L2 that holds nothing of use; of fewer once
+// one took far longer than `to_beat`. A run that returns false counts as endless. Not while a graph is being captured.
+double time_cold(cudaStream_t stream, const Tensor& flush, const std::function<bool()>& run, double to_beat);
+// Where two take nearly the same time the earlier one is taken, so that it is the same one at every start: a later one has
+// to take less than this part of the earlier one's time.
+constexpr double kClearlyFaster = 0.98;
 bool is_capturing(cudaStream_t stream);
 
 // kStaged: norm, rounding, product and rotation one after the other.
@@ -35,7 +38,7 @@ class ProductChoice {
   // One of `candidates`; the first when a graph is being captured and this product was never seen. Numbers of tokens that
   // are near each other share a choice. What is timed is a graph in which the product and its neighbour take turns, with
   // weights that the L2 does not hold: a kernel that begins before the one ahead of it has ended, and lets the next one
-  // begin, is worth more there than alone. Where two take nearly the same time the earlier candidate is always chosen.
+  // begin, is worth more there than alone.
   ProductKernel choose(cudaStream_t stream, const LinearCall& call, std::span<const ProductKernel> candidates, const Run& run,
                        const ProductNeighbour& neighbour = {});
 
