@@ -51,8 +51,9 @@ class Fixture {
     }
   }
 
-  // One step: sequence s computes its tokens [from[s], to[s]). Returns [tokens, heads, head_dim].
-  Tensor step(const std::vector<int>& from, const std::vector<int>& to) {
+  // One step: sequence s computes its tokens [from[s], to[s]). Returns [tokens, heads, head_dim]. Without attention it only
+  // fills the cache.
+  Tensor step(const std::vector<int>& from, const std::vector<int>& to, bool attention = true) {
     const auto num_seqs = static_cast<int64_t>(lengths_.size());
     AttentionMetadata meta;
     meta.num_seqs = static_cast<int>(num_seqs);
@@ -84,10 +85,11 @@ class Fixture {
     const Tensor out = Tensor::empty({meta.num_tokens, shape_.heads, shape_.head_dim}, DType::kF32);
     std::memset(out.data(), 0xff, out.bytes());
     ops::write_kv(ctx_, k, v, meta, cache_);
-    ops::paged_attention(ctx_, q, cache_, meta, params(), out);
+    if (attention) ops::paged_attention(ctx_, q, cache_, meta, params(), out);
     return out;
   }
 
+  void use(const Context& ctx) { ctx_ = ctx; }
   const Tensor& values_of(size_t seq) const { return values_[seq]; }
 
   ops::AttentionParams params() const {
@@ -209,6 +211,23 @@ TEST_P(AttentionTest, BitsDoNotDependOnChunksOrNeighbours) {
         }
         ASSERT_EQ(std::memcmp(part.row<float>(end - p), whole.row<float>(639), row_bytes), 0);
       }
+    }
+  }
+}
+
+// Many threads leave many partial results of a long sequence: as many at once as there is room for.
+TEST_P(AttentionTest, BitsDoNotDependOnTheArenasSize) {
+  ThreadPool many(16);
+  Fixture f(ctx_, {6, 2, 64, 16, DType::kBF16}, {4000}, seed_);
+  f.step({0}, {3900}, /*attention=*/false);
+  Tensor first;
+  for (const size_t kilobytes : {size_t{64} << 10, size_t{2048}, size_t{1100}, size_t{300}, size_t{100}}) {
+    Arena arena(kilobytes << 10, Device::cpu());
+    f.use({.pool = &many, .arena = &arena, .kernels = ctx_.kernels});
+    const Tensor out = f.step({3900}, {4000});
+    if (!first.defined()) first = out;
+    for (int64_t i = 0; i < 100; ++i) {
+      ASSERT_EQ(std::memcmp(out.row<float>(i), first.row<float>(i), out.stride_bytes(0)), 0) << kilobytes << " KiB, row " << i;
     }
   }
 }

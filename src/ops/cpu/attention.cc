@@ -1,7 +1,8 @@
 // paged_attention(): the query rows of a sequence and a KV head are cut into blocks of kAttentionRows, the keys into
 // splits of kKeySplit positions. Each split gives a partial result; partial results are merged in the order of the
 // splits. One thread may do all splits of a block, or several may share them when there are few blocks and long
-// sequences: the bits are the same.
+// sequences, for as many blocks at once as the arena has room for partial results: the bits are the same.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -38,9 +39,11 @@ class Attention {
     // A quarter of a split's work is worth a thread's wake-up.
     threads_ = threads_for(ctx_, work_);
     per_thread_floats_ = attention_scratch_floats(head_dim_) + kAttentionRows * (head_dim_ + 2 * padded_ + 4);
+    threads_ = static_cast<int>(std::clamp<int64_t>(room() / 2 / per_thread_floats_, 1, threads_));
     float* buffers = scratch_.floats(per_thread_floats_ * threads_);
-    if (threads_ > 1 && static_cast<int>(blocks_.size()) < 2 * threads_) {
-      run_split(buffers);
+    const bool fit = std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& b) { return partial_floats(b) <= room(); });
+    if (threads_ > 1 && static_cast<int>(blocks_.size()) < 2 * threads_ && fit) {
+      for (size_t first = 0; first < blocks_.size();) first = run_split(first, buffers);
     } else {
       // Blocks differ in length: dealt one by one, since nothing of a result depends on who computes it.
       std::atomic<size_t> next{0};
@@ -66,6 +69,14 @@ class Attention {
     b.sum = b.max + kAttentionRows;
     return b;
   }
+
+  // Floats that the arena has left, without what alignment may take.
+  int64_t room() const {
+    constexpr size_t kAlignment = 4096;
+    const size_t used = std::min(ctx_.arena->capacity(), ctx_.arena->mark() + kAlignment);
+    return static_cast<int64_t>((ctx_.arena->capacity() - used) / sizeof(float));
+  }
+  int64_t partial_floats(const Block& b) const { return (b.last_split - b.first_split + 1) * b.rows * (padded_ + 2); }
 
   int64_t query_begin(int seq) const { return meta_.query_start.data_as<int32_t>()[seq]; }
   int64_t first_position(int seq) const {
@@ -162,19 +173,23 @@ class Attention {
     finish(b, buffers);
   }
 
-  // Few blocks: splits are dealt to the threads, then blocks are merged.
-  void run_split(float* memory) {
+  // Few blocks: from the first one on as many as there is room for. Their splits are dealt to the threads, then they are merged.
+  // Returns the block behind them.
+  size_t run_split(size_t first, float* memory) {
     struct Item {
       const Block* block;
       int64_t split;
       float* result;  // [rows] maxima, [rows] sums, [rows, padded]
     };
+    const Scratch scratch(ctx_);
     std::vector<Item> items;
-    for (const Block& b : blocks_) {
-      for (int64_t split = b.first_split; split <= b.last_split; ++split) {
-        items.push_back({&b, split, scratch_.floats(b.rows * (padded_ + 2))});
-      }
+    size_t end = first;
+    for (; end < blocks_.size() && partial_floats(blocks_[end]) <= room(); ++end) {
+      const Block& b = blocks_[end];
+      float* results = scratch.floats(partial_floats(b));
+      for (int64_t split = b.first_split; split <= b.last_split; ++split, results += b.rows * (padded_ + 2)) items.push_back({&b, split, results});
     }
+    CHECK_GT(end, first);
     std::atomic<size_t> next{0};
     split_evenly(ctx_, threads_, threads_, [&](int64_t thread, int64_t) {
       const Buffers buffers = carve(memory + thread * per_thread_floats_);
@@ -187,7 +202,8 @@ class Attention {
     });
     const Buffers buffers = carve(memory);
     size_t i = 0;
-    for (const Block& b : blocks_) {
+    for (size_t at = first; at < end; ++at) {
+      const Block& b = blocks_[at];
       start(b, buffers);
       for (; i < items.size() && items[i].block == &b; ++i) {
         const float* result = items[i].result;
@@ -195,6 +211,7 @@ class Attention {
       }
       finish(b, buffers);
     }
+    return end;
   }
 
   const Context& ctx_;
