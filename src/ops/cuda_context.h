@@ -3,6 +3,7 @@
 // build without CUDA has the same functions, and make_cuda_context() throws there.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,8 @@ struct CudaOptions {
   // Products take the fastest of their kernels. Otherwise each of them runs once, cuBLASLt's only where there is no other, and the first
   // is taken: for tools that check each kernel, under which hundreds of timed runs take hours.
   bool time_products = true;
+  // Blocks ask for no more shared memory than so many bytes, as on a smaller GPU. 0: all that there is.
+  size_t shared_memory = 0;
 };
 
 // `activations` is kBF16 or kF16: weights that are not FP8 are stored in this type. Throws ConfigError when this program

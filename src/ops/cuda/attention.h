@@ -44,6 +44,9 @@ struct AttentionArgs {
   unsigned* arrivals;  // [num_seqs * num_kv_heads * row_tiles]
 };
 
+// What a block may ask for on every GPU from compute capability 8.0 on. Kernels that are faster with more have a smaller form.
+constexpr size_t kLeastSharedMemory = 99 * 1024;
+
 constexpr int kDecodeRows = 16;  // query heads of one token, in a block
 constexpr int kMaxSplits = 64;
 constexpr int kMaxCluster = 8;  // blocks; every GPU with clusters can

@@ -16,9 +16,10 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-// Stages of the ring that the fifth warp fills; 0: the four warps copy, into two buffers in turn. Two stages where parts are short
-// (kShallowSlots): then the block fits beside those of the product before it, and those of the product after it beside this.
-constexpr int kCopying = 0, kShallow = 2;
+// Stages of the ring that the fifth warp fills; 0: the four warps copy, into two buffers in turn; -1: into one. Two stages where parts are
+// short (kShallowSlots): then the block fits beside those of the product before it, and those of the product after it beside this.
+// One where more do not fit.
+constexpr int kCopying = 0, kCopyingOne = -1, kSingle = 1, kShallow = 2;
 // So many tiles are a block's, rather than that there are several clusters.
 constexpr int kTilesOfBlock = 2;
 template <int kDim>
@@ -27,8 +28,8 @@ static_assert(kWarps * 16 == kTileTokens);
 
 template <typename T, int kDim, int kRing>
 struct DecodeShared {
-  static constexpr int kStages = kRing == kCopying ? 2 : kRing;
-  using Tile = TileLayout<kDim, kRing != kCopying>;
+  static constexpr int kStages = kRing == kCopying ? 2 : kRing == kCopyingOne ? 1 : kRing;
+  using Tile = TileLayout<kDim, (kRing > 0)>;
   T q[kDecodeRows * kTileStride<kDim>];
   union {
     struct {
@@ -200,21 +201,23 @@ template <typename T, typename KV, int kDim, typename Shared>
 __device__ void attend_copying(Shared& shared, RowState<kDim>& state, const AttentionArgs& a, const int32_t* table, int kv_head,
                                int begin, int end, int length, const Visible (&visible)[2]) {
   const auto copy = [&](int tile) {
-    const int stage = (tile - begin) % 2;
+    const int stage = (tile - begin) % Shared::kStages;
     copy_tile<T, KV, kDim, kThreads>(shared.tiles.keys[stage], shared.tiles.values[stage], a, table, kv_head, tile * kTileTokens, length);
     commit_copies();
   };
-  copy(begin);
+  constexpr bool kTwo = Shared::kStages > 1;
+  if constexpr (kTwo) copy(begin);
   const int in_tile = threadIdx.x / 32 * 16;
   for (int tile = begin; tile < end; ++tile) {
-    if (tile + 1 < end) {
+    if (!kTwo) copy(tile);
+    if (kTwo && tile + 1 < end) {
       copy(tile + 1);
       wait_copies<1>();
     } else {
       wait_copies<0>();
     }
     named_barrier(1, kThreads);
-    const int stage = (tile - begin) % 2, first = tile * kTileTokens + in_tile;
+    const int stage = (tile - begin) % Shared::kStages, first = tile * kTileTokens + in_tile;
     const bool masked = first < visible[0].first || first + 16 > length;
     attend<T, kDim, 16, typename Shared::Tile>(state, shared.q, shared.tiles.keys[stage], shared.tiles.values[stage], in_tile, a, first,
                                                visible, masked);
@@ -223,7 +226,7 @@ __device__ void attend_copying(Shared& shared, RowState<kDim>& state, const Atte
 }
 
 template <int kRing>
-constexpr int kAllThreads = kThreads + (kRing == kCopying ? 0 : 32);
+constexpr int kAllThreads = kThreads + (kRing > 0 ? 32 : 0);
 
 // What the next kernel asks for of its weights would come before keys and values that are asked for later. So it is let in when these
 // are on their way: by a block of one tile at the previous kernel's end, else when its first tile is asked for. With many sequences
@@ -233,7 +236,7 @@ constexpr bool kLetsInLate = kRing == kShallow;
 
 template <typename T, typename KV, int kDim, int kRing>
 __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const AttentionArgs a) {
-  constexpr bool kBulk = kRing != kCopying;
+  constexpr bool kBulk = kRing > 0;
   extern __shared__ __align__(128) uint8_t raw[];
   auto& shared = *reinterpret_cast<DecodeShared<T, kDim, kRing>*>(raw);
   if constexpr (!kLetsInLate<kRing>) let_next_start();
@@ -322,6 +325,16 @@ __global__ void __launch_bounds__(kAllThreads<kRing>) decode_kernel(const Attent
   if (shared.last) join_clusters(a, slot, clusters, rows, &shared.out[0][0][0], out);
 }
 
+// With the first of the rings that a block has room for.
+template <typename T, typename KV, int kDim, int kRing, int... kSmaller>
+void launch_decode(const Context& ctx, const AttentionArgs& args, dim3 grid) {
+  constexpr size_t kBytes = sizeof(DecodeShared<T, kDim, kRing>);
+  if constexpr (kBytes > kLeastSharedMemory) {
+    if (kBytes > ctx.cuda->shared_memory()) return launch_decode<T, KV, kDim, kSmaller...>(ctx, args, grid);
+  }
+  launch_placed(ctx, {.cluster = static_cast<unsigned>(args.cluster)}, decode_kernel<T, KV, kDim, kRing>, grid, dim3(kAllThreads<kRing>), kBytes, args);
+}
+
 }  // namespace
 
 void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DType activations, DType cache) {
@@ -329,17 +342,14 @@ void attention_decode(const Context& ctx, const AttentionArgs& args, int dim, DT
   const dim3 grid(static_cast<unsigned>(args.splits), static_cast<unsigned>(args.num_kv_heads * row_tiles),
                   static_cast<unsigned>(args.num_seqs));
   by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
-    const auto go = [&]<int kRing>() {
-      launch_placed(ctx, {.cluster = static_cast<unsigned>(args.cluster)}, decode_kernel<T, KV, kDim, kRing>, grid, dim3(kAllThreads<kRing>),
-                      sizeof(DecodeShared<T, kDim, kRing>), args);
-    };
     if constexpr (sizeof(KV) == 2 && kDim % 64 == 0) {
       if (takes_bulk(ctx, args, kDim)) {
-        if (int64_t{args.num_seqs} * args.num_kv_heads * row_tiles <= kShallowSlots) return go.template operator()<kShallow>();
-        return go.template operator()<kDeep<kDim>>();
+        const bool shallow = int64_t{args.num_seqs} * args.num_kv_heads * row_tiles <= kShallowSlots;
+        if (shallow) return launch_decode<T, KV, kDim, kShallow, kSingle>(ctx, args, grid);
+        return launch_decode<T, KV, kDim, kDeep<kDim>, kShallow, kSingle>(ctx, args, grid);
       }
     }
-    go.template operator()<kCopying>();
+    launch_decode<T, KV, kDim, kCopying, kCopyingOne>(ctx, args, grid);
   });
 }
 

@@ -10,18 +10,19 @@
 namespace tutti::cuda {
 namespace {
 
-template <int kDim>
-constexpr int kManyWarps = kDim <= 128 ? 8 : 4;
-template <int kDim, bool kBulk>
-constexpr int kStages = kBulk && kDim <= 128 ? 3 : 2;
+// kSmall: within kLeastSharedMemory.
+template <int kDim, bool kSmall>
+constexpr int kManyWarps = kSmall ? (kDim <= 192 ? 4 : 2) : kDim <= 128 ? 8 : 4;
+template <int kDim, bool kBulk, bool kSmall>
+constexpr int kTilesAtOnce = kSmall ? (kDim <= 128 ? 2 : 1) : kBulk && kDim <= 128 ? 3 : 2;
 
-template <typename T, int kDim, int kWarps, bool kBulk>
+template <typename T, int kDim, int kWarps, bool kBulk, int kStages>
 struct PrefillShared {
   using Tile = TileLayout<kDim, kBulk>;
   T q[kWarps * 16 * kTileStride<kDim>];
-  alignas(128) T keys[kStages<kDim, kBulk>][Tile::kElements];
-  T values[kStages<kDim, kBulk>][Tile::kElements];
-  TileRing<kStages<kDim, kBulk>, kWarps> ring;
+  alignas(128) T keys[kStages][Tile::kElements];
+  T values[kStages][Tile::kElements];
+  TileRing<kStages, kWarps> ring;
 };
 
 // Sequences with this many rows at most are another launch's where decode has no kernel of its own: blocks of one warp, in
@@ -40,12 +41,12 @@ __device__ int sequence_of(const AttentionArgs& a, int tile, int rows) {
   return low;
 }
 
-template <typename T, typename KV, int kDim, int kWarps, bool kBulk>
+template <typename T, typename KV, int kDim, int kWarps, bool kBulk, int kStages>
 __global__ void __launch_bounds__(kWarps * 32 + (kBulk ? 32 : 0)) prefill_kernel(const AttentionArgs a) {
   constexpr int kThreads = kWarps * 32, kRows = kWarps * 16, kUnits = kDim / 8;
   constexpr bool kFew = kRows <= kFewRows;
   extern __shared__ __align__(128) uint8_t raw[];
-  auto& shared = *reinterpret_cast<PrefillShared<T, kDim, kWarps, kBulk>*>(raw);
+  auto& shared = *reinterpret_cast<PrefillShared<T, kDim, kWarps, kBulk, kStages>*>(raw);
   using Tile = TileLayout<kDim, kBulk>;
   let_next_start();
   const int seq = kFew ? static_cast<int>(blockIdx.x) : sequence_of(a, blockIdx.x, kRows);
@@ -90,11 +91,11 @@ __global__ void __launch_bounds__(kWarps * 32 + (kBulk ? 32 : 0)) prefill_kernel
     copy16_async(shared.q + i / kUnits * kTileStride<kDim> + dim, valid ? q + offset(row, a.q_stride) + dim : q, valid);
   }
   const auto copy = [&](int tile) {
-    const int stage = (tile - begin) % 2;
+    const int stage = (tile - begin) % kStages;
     copy_tile<T, KV, kDim, kThreads>(shared.keys[stage], shared.values[stage], a, table, kv_head, tile * kTileTokens, length);
     commit_copies();
   };
-  if constexpr (!kBulk) copy(begin);
+  if constexpr (!kBulk && kStages > 1) copy(begin);
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
   const auto visible_to = [&](int row) {
@@ -112,9 +113,13 @@ __global__ void __launch_bounds__(kWarps * 32 + (kBulk ? 32 : 0)) prefill_kernel
     named_barrier(1, kThreads);  // the queries are there
   }
   for (int tile = begin; tile < end; ++tile) {
-    const int index = tile - begin, stage = index % kStages<kDim, kBulk>;
+    const int index = tile - begin, stage = index % kStages;
     if constexpr (kBulk) {
       shared.ring.wait_full(index);
+    } else if constexpr (kStages == 1) {
+      copy(tile);
+      wait_copies<0>();
+      __syncthreads();
     } else {
       if (tile + 1 < end) {
         copy(tile + 1);
@@ -156,19 +161,27 @@ void attention_prefill(const Context& ctx, const AttentionArgs& args, int64_t nu
                        DType cache) {
   const bool has_many = !args.no_decode || max_query_len * args.group > kFewRows;
   by_attention(dim, activations, cache, [&]<typename T, typename KV, int kDim>() {
-    const auto go = [&]<int kWarps, bool kBulk>(int64_t blocks) {
-      launch(ctx, prefill_kernel<T, KV, kDim, kWarps, kBulk>, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(args.num_kv_heads)),
-             dim3(kWarps * 32 + (kBulk ? 32 : 0)), sizeof(PrefillShared<T, kDim, kWarps, kBulk>), args);
+    const auto go = [&]<int kWarps, bool kBulk, int kStages>(int64_t blocks) {
+      launch(ctx, prefill_kernel<T, KV, kDim, kWarps, kBulk, kStages>, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(args.num_kv_heads)),
+             dim3(kWarps * 32 + (kBulk ? 32 : 0)), sizeof(PrefillShared<T, kDim, kWarps, kBulk, kStages>), args);
     };
-    const auto launches = [&]<bool kBulk>() {
-      constexpr int kMany = kManyWarps<kDim>;
-      if (has_many) go.template operator()<kMany, kBulk>(num_tokens * args.group / (kMany * 16) + args.num_seqs);
-      if (args.no_decode) go.template operator()<1, kBulk>(args.num_seqs);
+    const auto launches = [&]<bool kBulk, bool kSmall>() {
+      constexpr int kMany = kManyWarps<kDim, kSmall>, kStages = kTilesAtOnce<kDim, kBulk, kSmall>;
+      if (has_many) go.template operator()<kMany, kBulk, kStages>(num_tokens * args.group / (kMany * 16) + args.num_seqs);
+      if (args.no_decode) go.template operator()<1, kBulk, kStages>(args.num_seqs);
+    };
+    const auto sized = [&]<bool kBulk>() {
+      constexpr size_t kLarge = sizeof(PrefillShared<T, kDim, kManyWarps<kDim, false>, kBulk, kTilesAtOnce<kDim, kBulk, false>>);
+      if constexpr (kLarge > kLeastSharedMemory) {
+        static_assert(sizeof(PrefillShared<T, kDim, kManyWarps<kDim, true>, kBulk, kTilesAtOnce<kDim, kBulk, true>>) <= kLeastSharedMemory);
+        if (kLarge > ctx.cuda->shared_memory()) return launches.template operator()<kBulk, true>();
+      }
+      launches.template operator()<kBulk, false>();
     };
     if constexpr (sizeof(KV) == 2 && kDim % 64 == 0) {
-      if (takes_bulk(ctx, args, kDim)) return launches.template operator()<true>();
+      if (takes_bulk(ctx, args, kDim)) return sized.template operator()<true>();
     }
-    launches.template operator()<false>();
+    sized.template operator()<false>();
   });
 }
 

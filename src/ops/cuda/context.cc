@@ -1,5 +1,7 @@
 #include "ops/cuda/context.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/product_choice.h"
@@ -36,6 +38,7 @@ CudaContext::CudaContext(Device device, DType activations, CudaOptions options) 
                                                                                      std::to_string(capability_ / 10) + "." + std::to_string(capability_ % 10)));
   }
   shared_memory_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  if (options.shared_memory > 0) shared_memory_ = std::min(shared_memory_, options.shared_memory);
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   counters_ = Tensor::zeros({kCounters}, DType::kI32, device);
   product_choice_ = std::make_unique<cuda::ProductChoice>(device, options.time_products);

@@ -207,6 +207,19 @@ TEST_P(AttentionConformance, Fp8Cache) {
   }
 }
 
+// As on GPUs whose blocks have less than Hopper's: other kernels, or the same with fewer tiles at once.
+TEST_P(AttentionConformance, WithLessSharedMemory) {
+  if (!on_gpu()) GTEST_SKIP() << "GPUs only";
+  use({.shared_memory = size_t{99} << 10});
+  for (const bool fp8 : {false, true}) {
+    fp8_cache_ = fp8;
+    for (const Case& c : kCases) {
+      prepare(c);
+      run();
+    }
+  }
+}
+
 // The counters of the split kernels are left as they were found: the same step again gives the same bits.
 TEST_P(AttentionConformance, Repeats) {
   const Case c{"repeats", 32, 8, 128, 16, {{511, 512}, {80, 81}}};
