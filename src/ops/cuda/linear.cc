@@ -211,7 +211,7 @@ bool multiply(const Context& ctx, const LinearCall& call, const ops::Input& in, 
 void multiply_widened(const Context& ctx, const LinearCall& call, const ops::Input& in, const Tensor& bias, const Tensor& out) {
   constexpr int64_t kBytesAtOnce = int64_t{32} << 20;
   const Scratch scratch(ctx);
-  const int64_t at_once = std::clamp<int64_t>(kBytesAtOnce / (2 * call.k) / kScaleBlock * kScaleBlock, kScaleBlock, call.rows);
+  const int64_t at_once = std::min(call.rows, std::max(kScaleBlock, kBytesAtOnce / (2 * call.k) / kScaleBlock * kScaleBlock));
   const Tensor wide = scratch.tensor({std::min(at_once, call.rows), call.k}, call.x_type);
   const Tensor to = call.gated ? scratch.tensor({call.num_tokens, call.rows}, call.out_type) : out;
   const Tensor w = Tensor::view(const_cast<void*>(call.w), {call.rows, call.k}, call.dtype, ctx.device);
@@ -246,7 +246,9 @@ bool staged(const Context& ctx, LinearCall call, const ops::Input& in, const Ten
     rounded.norm_weight = nullptr;
     rounded.scaled = nullptr;
     rounded.squares = nullptr;
-    if (!call.block_scaled || linear_tile_can(ctx, without_rope(rounded))) {
+    LinearCall part = without_rope(rounded);  // as batch invariance has tokens come in
+    if (ctx.cuda->batch_invariant()) part.num_tokens = std::min(part.num_tokens, kMaxTileTokens);
+    if (!call.block_scaled || linear_tile_can(ctx, part)) {
       const Tensor codes = scratch.tensor({call.num_tokens, call.k}, DType::kF8E4M3), scales = scratch.tensor({call.num_tokens}, DType::kF32);
       quantize_rows(ctx, in.x, in.norm_weight, in.eps, codes, scales);
       rounded.x = codes.data();

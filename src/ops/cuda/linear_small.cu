@@ -265,11 +265,17 @@ struct Plan {
   int blocks = 0;
 };
 
+constexpr int kMostSlices = 16;
+
+int pieces_of(const LinearCall& call) {
+  return static_cast<int>((static_cast<int64_t>(dtype_bytes(call.dtype, call.k)) + kPieceBytes - 1) / kPieceBytes);
+}
+
 Plan plan(const Context& ctx, const LinearCall& call, int tiles, int all_pieces) {
   const size_t limit = ctx.cuda->shared_memory();
   Plan best;
   double best_cost = 0;
-  for (int slices = 1; slices <= std::min(all_pieces, 16); ++slices) {
+  for (int slices = 1; slices <= std::min(all_pieces, kMostSlices); ++slices) {
     const int pieces = (all_pieces + slices - 1) / slices;
     if (shared_bytes(call, pieces, kMinStages) > limit) continue;
     const int used = (all_pieces + pieces - 1) / pieces;  // slices that have something to do
@@ -311,7 +317,9 @@ bool linear_small_can(const Context& ctx, const LinearCall& call) {
   const auto bits = reinterpret_cast<uintptr_t>(call.w) | reinterpret_cast<uintptr_t>(call.x) |
                     reinterpret_cast<uintptr_t>(call.norm_weight) | static_cast<uintptr_t>(call.k * element) |
                     static_cast<uintptr_t>(call.k * 2) | static_cast<uintptr_t>(call.x_stride * 2);
-  return bits % 16 == 0 && call.rows < (int64_t{1} << 30);
+  if (bits % 16 != 0 || call.rows >= (int64_t{1} << 30)) return false;
+  const int fewest = (pieces_of(call) + kMostSlices - 1) / kMostSlices;  // of a slice
+  return shared_bytes(call, fewest, kMinStages) <= ctx.cuda->shared_memory();
 }
 
 void linear_small(const Context& ctx, const LinearCall& call) {
@@ -324,7 +332,7 @@ void linear_small(const Context& ctx, const LinearCall& call) {
   const bool pairs = call.gated || call.rope != nullptr;
   const int group = call.gated ? p.output.rows / 2 : call.rope != nullptr ? call.rope->head_dim / 2 : p.output.rows;
   p.tiles = pairs ? (p.output.rows / 2 + kRows / 2 - 1) / (kRows / 2) : (p.output.rows + kRows - 1) / kRows;
-  const Plan how = plan(ctx, call, p.tiles, (p.row_bytes + kPieceBytes - 1) / kPieceBytes);
+  const Plan how = plan(ctx, call, p.tiles, pieces_of(call));
   CHECK_GE(how.pieces, 1);
   p.slices = how.slices;
   p.pieces = how.pieces;
