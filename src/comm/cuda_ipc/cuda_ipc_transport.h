@@ -6,11 +6,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "comm/algorithm_table.h"
 #include "comm/communicator.h"

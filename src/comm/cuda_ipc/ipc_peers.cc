@@ -68,7 +68,7 @@ std::vector<std::string> gather_gpus(Communicator& control, Device device) {
 }
 
 IpcPeers::IpcPeers(const CommGroup& group, CudaStream& stream, Communicator& control, Deadline deadline)
-    : device_(stream.device()) {
+    : memory_(stream.device()) {
   if (group.size > kMaxRanks) throw Unavailable(fmt::format("{} GPUs are in the group, {} are possible", group.size, kMaxRanks));
   agree(control, group, allocate());
   std::vector<Card> cards(static_cast<size_t>(group.size));
@@ -78,27 +78,28 @@ IpcPeers::IpcPeers(const CommGroup& group, CudaStream& stream, Communicator& con
   agree(control, group, verify(group, stream, control, deadline));
 }
 
-IpcPeers::~IpcPeers() {
-  (void)cudaSetDevice(device_.index);
+IpcPeers::Memory::~Memory() {
+  if (in_use) return;
+  (void)cudaSetDevice(device.index);
   (void)cudaDeviceSynchronize();
-  for (void* peer : mapped_) (void)cudaIpcCloseMemHandle(peer);
-  (void)cudaFree(region_);
-  (void)cudaFree(state_);
-  (void)cudaFreeHost(const_cast<IpcStatus*>(status_));
+  for (void* peer : mapped) (void)cudaIpcCloseMemHandle(peer);
+  (void)cudaFree(region);
+  (void)cudaFree(state);
+  (void)cudaFreeHost(const_cast<IpcStatus*>(status));
 }
 
 // Returns what went wrong, as the others must hear of it.
 std::string IpcPeers::allocate() {
-  cudaError_t result = cudaSetDevice(device_.index);
-  if (result == cudaSuccess) result = cudaMalloc(reinterpret_cast<void**>(&region_), kRegionBytes);  // plain memory, as IPC wants it
-  if (result == cudaSuccess) result = cudaMemset(region_, 0, kBulkOffset);  // no flag of whoever had it before
-  if (result == cudaSuccess) result = cudaMalloc(reinterpret_cast<void**>(&state_), sizeof(IpcState));
-  if (result == cudaSuccess) result = cudaMemset(state_, 0, sizeof(IpcState));
+  cudaError_t result = cudaSetDevice(memory_.device.index);
+  if (result == cudaSuccess) result = cudaMalloc(reinterpret_cast<void**>(&memory_.region), kRegionBytes);  // plain memory, as IPC wants it
+  if (result == cudaSuccess) result = cudaMemset(memory_.region, 0, kBulkOffset);  // no flag of whoever had it before
+  if (result == cudaSuccess) result = cudaMalloc(reinterpret_cast<void**>(&memory_.state), sizeof(IpcState));
+  if (result == cudaSuccess) result = cudaMemset(memory_.state, 0, sizeof(IpcState));
   void* status = nullptr;
   if (result == cudaSuccess) result = cudaHostAlloc(&status, sizeof(IpcStatus), cudaHostAllocMapped);
   if (result == cudaSuccess) {
     std::memset(status, 0, sizeof(IpcStatus));
-    status_ = static_cast<volatile IpcStatus*>(status);
+    memory_.status = static_cast<volatile IpcStatus*>(status);
     result = cudaDeviceSynchronize();
   }
   if (result == cudaSuccess) return "";
@@ -109,14 +110,14 @@ std::string IpcPeers::allocate() {
 IpcPeers::Card IpcPeers::own_card() const {
   Card card{};
   cudaDeviceProp properties{};
-  check(cudaIpcGetMemHandle(&card.handle, region_), "cudaIpcGetMemHandle");
-  check(cudaGetDeviceProperties(&properties, device_.index), "cudaGetDeviceProperties");
+  check(cudaIpcGetMemHandle(&card.handle, memory_.region), "cudaIpcGetMemHandle");
+  check(cudaGetDeviceProperties(&properties, memory_.device.index), "cudaGetDeviceProperties");
   card.gpu = properties.uuid;
   const std::string machine = boot_id();
   std::copy_n(machine.begin(), std::min(machine.size(), card.machine.size() - 1), card.machine.begin());
   card.pid = ::getpid();
-  card.region = region_;
-  card.device = device_.index;
+  card.region = memory_.region;
+  card.device = memory_.device.index;
   std::copy_n(properties.name, card.model.size(), card.model.begin());
   card.multiprocessors = properties.multiProcessorCount;
   return card;
@@ -125,15 +126,15 @@ IpcPeers::Card IpcPeers::own_card() const {
 std::string IpcPeers::open(const CommGroup& group, const std::vector<Card>& cards) {
   const Card& own = cards[static_cast<size_t>(group.rank)];
   void* status = nullptr;
-  if (const cudaError_t result = cudaHostGetDevicePointer(&status, const_cast<IpcStatus*>(status_), 0); result != cudaSuccess)
+  if (const cudaError_t result = cudaHostGetDevicePointer(&status, const_cast<IpcStatus*>(memory_.status), 0); result != cudaSuccess)
     return "host memory is not mapped: " + text_of(result);
-  kernel_group_.state = state_;
+  kernel_group_.state = memory_.state;
   kernel_group_.status = static_cast<IpcStatus*>(status);
   kernel_group_.rank = group.rank;
   kernel_group_.size = group.size;
   ranks_on_this_gpu_ = 0;
   int capability = 0;
-  if (cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device_.index) != cudaSuccess) capability = 0;
+  if (cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, memory_.device.index) != cudaSuccess) capability = 0;
   for (int r = 0; r < group.size; ++r) {
     const Card& card = cards[static_cast<size_t>(r)];
     const bool same_gpu = std::memcmp(&card.gpu, &own.gpu, sizeof own.gpu) == 0;
@@ -156,7 +157,7 @@ std::string IpcPeers::open(const CommGroup& group, const std::vector<Card>& card
       (void)cudaGetLastError();
       return fmt::format("no peer-to-peer access to the GPU of {}: {}", group.label(r), text_of(result));
     }
-    mapped_.push_back(mapped);
+    memory_.mapped.push_back(mapped);
     region = static_cast<std::byte*>(mapped);
   }
   kernel_group_.lets_next_start = ranks_on_this_gpu_ == 1 && capability >= 9;
@@ -168,6 +169,7 @@ std::string IpcPeers::open(const CommGroup& group, const std::vector<Card>& card
 std::string IpcPeers::verify(const CommGroup& group, CudaStream& stream, Communicator& control, Deadline deadline) {
   const Deadline limit(std::min(deadline.instant(), Clock::now() + kVerifyTimeout));
   std::string problem;
+  memory_.in_use = true;
   try {
     for (int r = 0; r < group.size; ++r) probe(kernel_group_, r, probe_value(group.rank, r), stream.stream());
     const uint64_t written = stream.mark();
@@ -177,7 +179,8 @@ std::string IpcPeers::verify(const CommGroup& group, CudaStream& stream, Communi
     problem = fmt::format("writing into the memory of the other GPUs failed: {}", error.what());
   }
   agree(control, group, problem);
-  const auto* flags = reinterpret_cast<const IpcFlags*>(region_);
+  memory_.in_use = false;
+  const auto* flags = reinterpret_cast<const IpcFlags*>(memory_.region);
   std::array<uint32_t, kMaxRanks> arrived{};
   const cudaError_t result = cudaMemcpy(arrived.data(), flags->probe, sizeof arrived, cudaMemcpyDeviceToHost);
   if (result != cudaSuccess) return "reading own memory failed: " + text_of(result);

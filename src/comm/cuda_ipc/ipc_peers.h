@@ -31,28 +31,35 @@ class IpcPeers {
  public:
   // Throws Unavailable, and CommError when a rank does not come.
   IpcPeers(const CommGroup& group, CudaStream& stream, Communicator& control, Deadline deadline);
-  ~IpcPeers();
   IpcPeers(const IpcPeers&) = delete;
   IpcPeers& operator=(const IpcPeers&) = delete;
 
   const IpcGroup& kernel_group() const { return kernel_group_; }
-  volatile IpcStatus& status() const { return *status_; }
+  volatile IpcStatus& status() const { return *memory_.status; }
   int ranks_on_this_gpu() const { return ranks_on_this_gpu_; }
   // Are all GPUs of one kind, so that the ranks cut a kernel's work alike?
   bool alike() const { return alike_; }
 
  private:
   struct Card;  // what a rank tells the others about itself
+  struct Memory {
+    explicit Memory(Device on) : device(on) {}
+    ~Memory();
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    const Device device;
+    std::byte* region = nullptr;
+    IpcState* state = nullptr;
+    volatile IpcStatus* status = nullptr;
+    std::vector<void*> mapped;
+    bool in_use = false;  // by a rank's writes that may never end: then it is left alone
+  };
   std::string allocate();
   Card own_card() const;
   std::string open(const CommGroup& group, const std::vector<Card>& cards);
   std::string verify(const CommGroup& group, CudaStream& stream, Communicator& control, Deadline deadline);
 
-  const Device device_;
-  std::byte* region_ = nullptr;
-  IpcState* state_ = nullptr;
-  volatile IpcStatus* status_ = nullptr;
-  std::vector<void*> mapped_;
+  Memory memory_;
   IpcGroup kernel_group_{};
   int ranks_on_this_gpu_ = 1;
   bool alike_ = true;
