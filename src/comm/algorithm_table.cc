@@ -82,7 +82,7 @@ void measure_algorithms(AlgorithmTable& table, const SumTrial& trial, size_t lar
     table.set_from(bytes, best);
     const double spent = trial.slowest(std::chrono::duration<double>(Clock::now() - start).count());
     if (spent > std::chrono::duration<double>(budget).count())
-      return table.set_from(trial.growth * bytes, SumWay::kTwoShot);
+      return table.set_from(trial.growth * bytes, trial.ways.back());
   }
 }
 

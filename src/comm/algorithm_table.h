@@ -1,6 +1,6 @@
 // Which way of summing is faster at which size, measured on the ranks and links at hand when a
-// group starts. All ways give the same bits, so the choice is about time only; all ranks make it
-// from the same numbers, so it is the same.
+// group starts. All ways but NCCL's give the same bits; all ranks choose from the same numbers, so
+// they choose the same.
 #pragma once
 
 #include <array>
@@ -38,16 +38,15 @@ class AlgorithmTable {
 
 // The measurement's ways to the transport: run or time.
 struct SumTrial {
-  std::vector<SumWay> ways;                           // those that the transport has
+  std::vector<SumWay> ways;                           // those that the transport has, that for long messages last
   std::function<void(SumWay way, size_t bytes)> run;  // one all-reduce
   std::function<double(SumWay way, size_t bytes)> time;  // or, with a clock of the transport's own: the seconds of one
   std::function<double(double seconds)> slowest;      // over all ranks, the same on all
   size_t growth = 4;                                  // from one size to the next
 };
 // Tries sizes from 1 KiB up to `largest_bytes`. A way is chosen over those before it in `ways` when it is clearly faster.
-// Ends when `budget` is spent, as on a slow link:
-// larger messages then go in two shots, which move fewer bytes. Every rank calls it at the same
-// point.
+// Ends when `budget` is spent, as on a slow link: larger messages then go the last way. Every rank
+// calls it at the same point.
 void measure_algorithms(AlgorithmTable& table, const SumTrial& trial, size_t largest_bytes,
                         std::chrono::nanoseconds budget);
 

@@ -55,5 +55,15 @@ TEST(AlgorithmTable, SlowLinkEndsTheMeasurement) {
   EXPECT_EQ(table.choose(4096), SumWay::kTwoShot);
 }
 
+// What moves without adding has no two shots.
+TEST(AlgorithmTable, AfterTheMeasurementOnlyWaysThatThereAreAreTaken) {
+  SimulatedLink link([](SumWay way, size_t) { return way == SumWay::kOneShot ? 1e-3 : 2e-3; });
+  link.trial.ways = {SumWay::kOneShot, SumWay::kNccl};
+  AlgorithmTable table(1);
+  measure_algorithms(table, link.trial, size_t{1} << 30, std::chrono::milliseconds(5));
+  EXPECT_EQ(table.choose(2048), SumWay::kOneShot);
+  EXPECT_EQ(table.choose(size_t{64} << 20), SumWay::kNccl);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -3,7 +3,7 @@
 // a memfd, threads as a plain map; it has no name and is gone with its last user. Pages that nobody
 // touched cost nothing, so the slots may be large.
 //
-//   | failure | RankLine x n | Channel x n*n | slots n x 2 x 1 MiB | channel slots n*n x 2 x 256 KiB |
+//   | failure | RankLine x n | Channel x n*n | slots n x 2 x 1 MiB | channel slots n*n x 16 x 256 KiB |
 //
 // Owners: rank r alone writes line(r).step and slot(r, .); of channel(a, b) rank a writes `sent`
 // and the slots, rank b writes `taken`. `waiters` of a counter are written by those who sleep on

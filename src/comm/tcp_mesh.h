@@ -4,9 +4,9 @@
 // The higher rank of a pair connects to the lower one. Each connection opens with a handshake:
 //
 //   acceptor  -> connector   Challenge: protocol version, nonce
-//   connector -> acceptor    Hello: group, epoch, ranks, nonce, HMAC-SHA256(secret, all of it and
-//   both nonces) acceptor  -> connector   Welcome: verdict, HMAC-SHA256(secret, the same, other
-//   direction)
+//   connector -> acceptor    Hello: group, epoch, ranks, nonce,
+//                            HMAC-SHA256(secret, all of it and both nonces)
+//   acceptor  -> connector   Welcome: verdict, HMAC-SHA256(secret, the same, other direction)
 //
 // So a process without the secret can neither join nor stand in for a rank, and a rank of an
 // earlier epoch is refused. The bytes that follow are not encrypted, as is usual between ranks: the

@@ -37,7 +37,7 @@ Fd listen_on(const std::string& host, int port_min, int port_max, int backlog);
 // A connected, non-blocking socket. Throws CommError with `who` in front.
 Fd connect_to(const SocketAddress& address, const std::string& who, Deadline deadline);
 
-// No delay, no inheritance, non-blocking, not paced by BBR; the kernel probes a silent peer's host each second.
+// No delay, not paced by BBR; the kernel probes a silent peer's host each second.
 void tune_socket(int socket);
 
 // Waits until `events` of poll(2) hold; false when the deadline passed first.
