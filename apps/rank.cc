@@ -49,8 +49,21 @@ ParallelGroups make_groups(const RankConfig& config, Store& store) {
   return make_parallel_groups(world_options(config), parallel.tp_group(config.rank), parallel.pp_group(config.rank), store);
 }
 
+// NCCL, which sums between nodes, adds in an order that depends on a message's size.
+void require_sums_in_one_order(const RankConfig& config) {
+  const std::vector<int> group = config.engine.parallel.tp_group(config.rank);
+  const auto node_of = [&](int rank) { return config.node_of_rank[static_cast<size_t>(rank)]; };
+  for (const int rank : group) {
+    if (node_of(rank) == node_of(group[0])) continue;
+    throw ConfigError("--batch-invariant: ranks " + std::to_string(group[0]) + " and " + std::to_string(rank) +
+                      " sum through NCCL, as they are on two nodes, and its order of additions depends on the batch: keep the ranks of "
+                      "--tensor-parallel-size on one node (--pipeline-parallel-size for the others), or leave --batch-invariant out");
+  }
+}
+
 ParallelGroups make_groups_of_gpus(const RankConfig& config, Device device, void* stream, Store& store) {
   const ParallelConfig& parallel = config.engine.parallel;
+  if (config.engine.batch_invariant) require_sums_in_one_order(config);
   DeviceCommOptions options;
   options.device = device;
   options.stream = stream;
@@ -58,8 +71,8 @@ ParallelGroups make_groups_of_gpus(const RankConfig& config, Device device, void
     options.path = DeviceCommOptions::Path::kNccl;
     options.why_nccl = "--disable-custom-all-reduce";
   } else if (config.engine.batch_invariant) {
-    options.path = DeviceCommOptions::Path::kCudaIpc;  // NCCL adds in an order that depends on a message's size
-    options.fuse = false;                              // as do the squares of a norm
+    options.path = DeviceCommOptions::Path::kCudaIpc;
+    options.fuse = false;  // squares of a norm are added in an order that depends on the number of tokens
   }
   return make_device_groups(world_options(config), parallel.tp_group(config.rank), parallel.pp_group(config.rank), options, store);
 }

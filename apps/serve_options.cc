@@ -227,6 +227,9 @@ void settle_device(EngineConfig& engine, const RawValues& raw) {
   if (engine.fp8_weight_only && engine.batch_invariant) {
     throw ConfigError("--batch-invariant --fp8-weight-only: products of weights that are widened first depend on the batch; leave one out");
   }
+  if (engine.disable_custom_all_reduce && engine.batch_invariant && engine.device == "cuda") {
+    throw ConfigError("--batch-invariant --disable-custom-all-reduce: NCCL adds in an order that depends on a message's size; leave one out");
+  }
 }
 
 // A large GPU is kept busy by larger steps. As with vLLM, what is not said depends on it. A CPU computes a token as fast among 200
