@@ -43,13 +43,12 @@ void recall_kernel_choices(CudaContext& cuda, Communicator& tp) {
 }
 
 void keep_kernel_choices(CudaContext& cuda, Communicator& tp) {
+  const std::string before = tp.rank() == 0 ? read(cuda) : "";
+  if (!before.empty()) take_kernel_choices(cuda, before, /*all=*/false);  // another model's, or another stage's
   const std::string text = share(tp.rank() == 0 ? kernel_choices(cuda) : "", tp);
   if (tp.rank() != 0) return take_kernel_choices(cuda, text, /*all=*/true);
   try {
-    if (const std::string before = read(cuda); before != text) {
-      if (!before.empty()) take_kernel_choices(cuda, before, /*all=*/false);  // another model's, or another stage's
-      write_file(path_of(cuda), kernel_choices(cuda));
-    }
+    if (before != text) write_file(path_of(cuda), text);
   } catch (const Error& error) {
     log::note("the kernels that were found fastest are not kept for the next start: {}", error.what());
   }

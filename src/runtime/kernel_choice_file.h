@@ -1,5 +1,6 @@
 // GPUs: what timing has found about the kernels of products is kept in a file for later starts, and is the same on all
-// ranks of a tensor-parallel group. Worker thread only.
+// ranks of a tensor-parallel group once it has started. A product of a number of tokens that comes first while serving is timed by
+// each rank itself: no two ranks compute the same one. Worker thread only.
 #pragma once
 
 #include "comm/communicator.h"

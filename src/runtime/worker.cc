@@ -158,7 +158,12 @@ void Worker::open_device() {
     for (Communicator* group : {device_groups_.tp.get(), device_groups_.pp.get()}) group->set_timeout(kRehearsalPatience);
     end_phase("links");
   }
-  require_kernel(kernel_table(ctx_), Op::kAttention, kv_cache_dtype(engine_.cache.kv_cache_dtype, ctx_.activations));
+  const DType cache = kv_cache_dtype(engine_.cache.kv_cache_dtype, ctx_.activations);
+  require_kernel(kernel_table(ctx_), Op::kAttention, cache);
+  if (cache != ctx_.activations && cache != DType::kF8E4M3) {
+    throw ConfigError("--kv-cache-dtype " + engine_.cache.kv_cache_dtype + " with activations in " + std::string(dtype_name(ctx_.activations)) +
+                      ": a GPU keeps them in the activations' type or in fp8: leave it out, give fp8, or give --dtype");
+  }
   const cuda::DeviceMemory memory = cuda::device_memory(ctx_.device);
   const auto usable = static_cast<int64_t>(static_cast<double>(memory.total) * engine_.cache.gpu_memory_utilization) / ranks_on_gpu();
   check_fits(*source_, engine_, {rank_}, std::min(usable, static_cast<int64_t>(memory.free)), cuda::other_processes(ctx_.device));
