@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-// One layer's keys and values, F32 or BF16. A block holds `block_size` tokens of one sequence; a slot is
+// One layer's keys and values, of a type that the backend's attention reads. A block holds `block_size` tokens of one sequence; a slot is
 // block * block_size + offset. How elements lie inside one block and head is the kernels' own matter (on the CPU keys
 // are [head_dim, block_size] there): whoever copies a cache copies whole blocks.
 struct KVLayer {

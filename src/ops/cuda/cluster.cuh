@@ -37,16 +37,6 @@ __device__ __forceinline__ uint32_t address_in_block(const void* p, unsigned ran
   return address;
 }
 
-__device__ __forceinline__ float load_of_block(const float* p, unsigned rank) {
-#if __CUDA_ARCH__ >= 900
-  float v;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address_in_block(p, rank)) : "memory");
-  return v;
-#else
-  return *p;
-#endif
-}
-
 __device__ __forceinline__ float2 load_of_block(const float2* p, unsigned rank) {
 #if __CUDA_ARCH__ >= 900
   float2 v;
