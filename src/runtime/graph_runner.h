@@ -26,7 +26,7 @@ class GraphRunner {
   // Runs the graph of exactly `rows` rows on the context's stream.
   void launch(int64_t rows);
 
-  // Rows for which graphs pay off, up to `most`: 1, 2, 4, then every eighth to 256, then every 32nd to 512.
+  // Rows that there are graphs for, up to `most`: 1, 2, 4, then every eighth.
   static std::vector<int64_t> sizes(int64_t most);
 
  private:
