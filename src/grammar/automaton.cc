@@ -18,6 +18,11 @@ constexpr size_t kMaxMemory = 32u << 20;
 constexpr size_t kMaxMaskMemory = 16u << 20;
 constexpr int64_t kMaskWork = 4'000'000;     // about 20 ms
 constexpr int64_t kConfigurationWork = 128;  // what a new configuration costs of it
+constexpr int64_t kStackWork = 64;           // or a new stack
+// Of one configuration, however many ways there are to it, and what a new stack costs of it: 20,000 of them take some 0.2 s. A schema of the
+// largest size that is taken, whose members are all optional, wants 9,000.
+constexpr int64_t kClosureWork = 128'000'000;
+constexpr int64_t kClosureStackWork = kClosureWork / 20'000;
 
 uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
@@ -48,7 +53,7 @@ bool TokenMask::allows(int32_t token) const {
 }
 
 Automaton::Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary)
-    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), stack_of_(grammar_.states.size(), -1) {
+    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), stack_of_(grammar_.states.size(), -1), closure_left_(kClosureWork) {
   // Bytes between two ends of ranges are all treated alike.
   std::array<bool, 257> begins{};
   for (const State& s : grammar_.states) {
@@ -108,6 +113,13 @@ bool Automaton::matches(std::string_view text) {
   return configurations_[static_cast<size_t>(advance(start(), text))].accepts;
 }
 
+bool Automaton::start_is_whole() {
+  std::lock_guard lock(mutex_);
+  cut_short_ = false;
+  start();
+  return !cut_short_;
+}
+
 int32_t Automaton::start() {
   add(grammar_.rule_starts[0], kBottom);
   return close();
@@ -136,7 +148,7 @@ int32_t Automaton::step(int32_t configuration, uint8_t byte) {
 int32_t Automaton::follow_edges(int32_t configuration, uint8_t byte) {
   for (const Item& item : configurations_[static_cast<size_t>(configuration)].items) {
     const State& state = grammar_.states[static_cast<size_t>(item.state)];
-    work_left_ -= 1 + static_cast<int64_t>(state.edges.size());
+    spend(1 + state.edges.size());
     for (const Edge& e : state.edges) {
       if (e.kind == Edge::Kind::kByte && e.first <= byte && byte <= e.last) add(e.target, item.stack);
     }
@@ -158,13 +170,28 @@ void Automaton::add(int32_t state, int32_t stack) {
   todo_.push_back(state);
 }
 
+void Automaton::spend(size_t work) {
+  work_left_ -= static_cast<int64_t>(work);
+  closure_left_ -= static_cast<int64_t>(work);
+}
+
+bool Automaton::closure_is_spent() {
+  if (closure_left_ > 0 && memory_ <= 2 * kMaxMemory) return false;
+  cut_short_ = true;
+  return true;
+}
+
 int32_t Automaton::close() {
   while (!todo_.empty()) {
+    if (closure_is_spent()) {  // some ways on are missing then, and none is wrong
+      todo_.clear();
+      break;
+    }
     const int32_t number = todo_.back();
     todo_.pop_back();
     const State& state = grammar_.states[static_cast<size_t>(number)];
     const int32_t stack = stack_of_[static_cast<size_t>(number)];
-    work_left_ -= 1 + static_cast<int64_t>(state.edges.size());
+    spend(1 + state.edges.size());
     for (const Edge& e : state.edges) {
       if (e.kind == Edge::Kind::kEmpty) {
         add(e.target, stack);
@@ -177,8 +204,10 @@ int32_t Automaton::close() {
     if (!state.ends_rule) continue;
     accepts_ = accepts_ || stacks_[static_cast<size_t>(stack)].bottom;
     const std::vector<Frame> frames = stacks_[static_cast<size_t>(stack)].frames;  // add() may make new stacks
+    spend(frames.size());
     for (const Frame& f : frames) add(f.target, f.parent);
   }
+  closure_left_ = kClosureWork;
   Items items;
   std::sort(reached_.begin(), reached_.end());
   for (const int32_t number : reached_) {
@@ -222,6 +251,8 @@ int32_t Automaton::intern_stack(bool bottom, std::vector<Frame> frames) {
     const Stack& known = stacks_[static_cast<size_t>(s)];
     if (known.bottom == bottom && known.frames == frames) return s;
   }
+  work_left_ -= kStackWork;
+  closure_left_ -= kClosureStackWork;
   memory_ += sizeof(Stack) + 64 + frames.size() * sizeof(Frame);
   same_hash.push_back(static_cast<int32_t>(stacks_.size()));
   stacks_.push_back({bottom, std::move(frames), depth});
@@ -231,7 +262,7 @@ int32_t Automaton::intern_stack(bool bottom, std::vector<Frame> frames) {
 int32_t Automaton::push(int32_t target, int32_t stack) { return intern_stack(false, {{target, stack}}); }
 
 int32_t Automaton::unite(int32_t a, int32_t b) {
-  if (a == b) return a;
+  if (a == b || closure_is_spent()) return a;
   const uint64_t key = static_cast<uint64_t>(std::min(a, b)) << 32 | static_cast<uint32_t>(std::max(a, b));
   if (const auto found = unions_.find(key); found != unions_.end()) return found->second;
   const std::vector<Frame> left = stacks_[static_cast<size_t>(a)].frames, right = stacks_[static_cast<size_t>(b)].frames;
@@ -248,7 +279,7 @@ int32_t Automaton::unite(int32_t a, int32_t b) {
       ++k;
     }
   }
-  work_left_ -= static_cast<int64_t>(both.size());
+  spend(both.size());
   const int32_t result = intern_stack(bottom, std::move(both));  // no deeper than the deeper one
   memory_ += 48;
   unions_.emplace(key, result);
@@ -285,6 +316,7 @@ void Automaton::walk(int32_t configuration, int32_t top, const Visit& visit) {
       const Vocabulary::Node& n = node(i);
       --work_left_;
       const int32_t there = step(path_[n.depth - 1u], n.byte);
+      if (memory_ > 2 * kMaxMemory) return;
       if (there == kDead) {
         i = n.end;
         continue;

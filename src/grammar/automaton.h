@@ -52,6 +52,9 @@ class Automaton {
 
   // The mask after `tokens`, of which the first progress.num_tokens were seen before. A token without bytes ends the text.
   std::shared_ptr<const TokenMask> next(Progress& progress, std::span<const int32_t> tokens);
+  // Whether all ways to begin a text were found within the limit of work: rules that call each other and may be empty can have
+  // more than there is time for.
+  bool start_is_whole();
   // Whether the grammar has exactly this text. For tests.
   bool matches(std::string_view text);
 
@@ -90,6 +93,8 @@ class Automaton {
   // Configuration of the states added since the last one, with all that they reach without a byte.
   void add(int32_t state, int32_t stack);
   int32_t close();
+  void spend(size_t work);
+  bool closure_is_spent();
   int32_t intern(Items items, bool accepts);
   int32_t intern_stack(bool bottom, std::vector<Frame> frames);
   int32_t push(int32_t target, int32_t stack);
@@ -125,6 +130,8 @@ class Automaton {
   std::vector<int32_t> reached_;
   std::vector<int32_t> todo_;
   bool accepts_ = false;
+  int64_t closure_left_;
+  bool cut_short_ = false;
   std::vector<int32_t> path_;  // of walk(): the configuration at each depth
 };
 

@@ -1,5 +1,6 @@
 #include "grammar/automaton.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -175,6 +176,28 @@ TEST(Ebnf, NamesWhatIsWrong) {
   EXPECT_THAT(error("root ::= \"a\" )"), HasSubstr("not expected"));
   EXPECT_THAT(error("root ::= \"a\" root"), HasSubstr("no text can satisfy it"));
   EXPECT_THAT(error("root ::= ("), HasSubstr("without its `)`"));
+}
+
+// Rules that may be empty, each twice the next one: 2^40 ways to begin.
+TEST(Automaton, AmbiguityIsCutShort) {
+  const auto doubled = [](const std::string& root) {
+    std::string text = "root ::= " + root + "\n";
+    for (int i = 0; i < 40; ++i) text += fmt::format("a{} ::= a{} a{}\n", i, i + 1, i + 1);
+    return of_ebnf((text + "a40 ::= \"x\" | \"\"\n").c_str());
+  };
+  EXPECT_FALSE(doubled("a0 a0")->start_is_whole());
+  const auto later = doubled("\"y\" a0 a0");  // found only when it comes to it
+  EXPECT_TRUE(later->start_is_whole());
+  Progress progress;
+  std::vector<int32_t> tokens;
+  EXPECT_TRUE(later->next(progress, tokens)->allows('y'));
+  tokens.push_back('y');
+  for (int i = 0; i < 3; ++i) {
+    const auto mask = later->next(progress, tokens);
+    EXPECT_FALSE(mask->allows('y'));
+    tokens.push_back('x');
+  }
+  EXPECT_TRUE(of_ebnf("root ::= \"(\" root \")\" root | \"\"")->start_is_whole());
 }
 
 TEST(Grammar, TravelsAsBytes) {

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "grammar/automaton.h"
 #include "grammar/ebnf.h"
 #include "grammar/grammar.h"
 #include "grammar/json_schema.h"
@@ -53,9 +55,14 @@ GrammarBytes compiled(const Constraint& c, const grammar::JsonOptions& options =
   try {
     const size_t size = c.value.is_string() ? c.value.get_ref<const std::string&>().size() : dump_json(c.value).size();
     if (size > kMaxSourceBytes) throw grammar::InvalidGrammar(fmt::format("it has {} bytes, at most {} are taken", size, kMaxSourceBytes));
-    std::string bytes = grammar::compile(rules_of(c, options)).to_bytes();
+    grammar::Grammar grammar = grammar::compile(rules_of(c, options));
+    std::string bytes = grammar.to_bytes();
     if (bytes.size() > grammar::kMaxBytes) {
       throw grammar::InvalidGrammar(fmt::format("it is too large: {} bytes when compiled, at most {} are taken", bytes.size(), grammar::kMaxBytes));
+    }
+    static const auto no_tokens = std::make_shared<const grammar::Vocabulary>(std::vector<std::string>());
+    if (!grammar::Automaton(std::move(grammar), no_tokens).start_is_whole()) {
+      throw grammar::InvalidGrammar("it is too ambiguous: rules that may be empty and call each other give too many ways to read the same text");
     }
     return GrammarBytes(std::move(bytes));
   } catch (const grammar::InvalidGrammar& e) {

@@ -1,5 +1,6 @@
 #include "server/structured_outputs.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,6 +69,9 @@ TEST(StructuredOutputs, RefusalsNameTheField) {
   EXPECT_THAT(refusal(R"("guided_json":{"type":"integer","multipleOf":2})").message, HasSubstr("`guided_json`: the keyword `multipleOf` is not supported"));
   EXPECT_THAT(refusal("\"guided_regex\":\"" + std::string(300'000, 'a') + "\"").message, HasSubstr("at most 262144 are taken"));
   EXPECT_THAT(refusal("\"guided_regex\":\"" + std::string(60'000, 'a') + "\"").message, HasSubstr("too large"));
+  std::string doubling = "root ::= a0 a0\\n";  // 2^40 ways to begin
+  for (int i = 0; i < 40; ++i) doubling += fmt::format("a{0} ::= a{1} a{1}\\n", i, i + 1);
+  EXPECT_THAT(refusal("\"guided_grammar\":\"" + doubling + "a40 ::= [x]?\"").message, HasSubstr("too ambiguous"));
 }
 
 Json chat(const Json& more) {
