@@ -50,6 +50,11 @@ TEST_F(Files, ErrorsNameThePathAndTheReason) {
   EXPECT_THAT([&] { read_file(path("none")); }, ThrowsMessage<IoError>(HasSubstr("none: No such file or directory")));
   EXPECT_THAT([&] { read_file(folder_); }, ThrowsMessage<IoError>(HasSubstr("not a regular file")));
   EXPECT_THAT([&] { write_file(path("no/such/folder"), "x"); }, ThrowsMessage<IoError>(HasSubstr("no/such/folder")));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT([&] { read_file(path("pipe")); }, ThrowsMessage<IoError>(HasSubstr("pipe: not a regular file")));
+  write_file(path("huge"), "{");
+  ASSERT_EQ(::truncate(path("huge").c_str(), off_t{100} << 30), 0);
+  EXPECT_THAT([&] { read_file(path("huge")); }, ThrowsMessage<IoError>(HasSubstr("it has 107374182400 bytes, at most 1073741824 are taken")));
   write_file(path("empty"), "");
   EXPECT_THAT([&] { MappedFile::open(path("empty")); }, ThrowsMessage<IoError>(HasSubstr("the file is empty")));
 }

@@ -15,6 +15,8 @@
 namespace tutti {
 namespace {
 
+constexpr off_t kMostBytes = off_t{1} << 30;  // of a file that is read whole: no configuration or tokenizer comes near
+
 [[noreturn]] void fail(const std::string& doing, const std::string& path) {
   throw IoError("cannot " + doing + " " + path + ": " + std::strerror(errno));
 }
@@ -26,7 +28,7 @@ struct FdCloser {
 };
 
 int open_for_reading(const std::string& path, struct stat* info) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // or a pipe without a writer is waited for
   if (fd < 0) fail("open", path);
   if (::fstat(fd, info) != 0) {
     ::close(fd);
@@ -45,6 +47,9 @@ std::string read_file(const std::string& path) {
   struct stat info{};
   const int fd = open_for_reading(path, &info);
   FdCloser closer{fd};
+  if (info.st_size > kMostBytes) {
+    throw IoError("cannot read " + path + ": it has " + std::to_string(info.st_size) + " bytes, at most " + std::to_string(kMostBytes) + " are taken");
+  }
   std::string contents(static_cast<size_t>(info.st_size), '\0');
   size_t done = 0;
   while (done < contents.size()) {

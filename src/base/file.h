@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-// The whole file. Throws IoError naming the path and the system's reason.
+// The whole file, 1 GiB at most. Throws IoError naming the path and the system's reason.
 std::string read_file(const std::string& path);
 
 // Writes a file as a whole (temporary name, then rename) with the given mode. Throws IoError.
