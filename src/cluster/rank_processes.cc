@@ -37,6 +37,8 @@ struct SpawnPlan {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, channel_fd, kChannelFd);
+    // Libraries open sockets that a new program keeps. A client's connection would stay open in a rank when the server closes it.
+    posix_spawn_file_actions_addclosefrom_np(&actions, kChannelFd + 1);
     posix_spawnattr_init(&attributes);
     sigset_t none;
     sigemptyset(&none);

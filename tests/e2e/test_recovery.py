@@ -1,4 +1,5 @@
 """With --recovery-wait a lost rank costs time, not answers: requests wait and go on where they were."""
+import contextlib
 import os
 import signal
 import threading
@@ -28,6 +29,14 @@ class Recovery(ClusterTest):
         self.assertNotIn("error", events[-1])
         return self.text(events)
 
+    def sockets_of(self, pid):
+        """What the process has open, by inode."""
+        links = []
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        return {link for link in links if link.startswith("socket:")}
+
     def worker(self):
         worker = self.start("worker", "--master-ip", "127.0.0.1", "--master-port", self.control_port)
         return worker
@@ -41,6 +50,9 @@ class Recovery(ClusterTest):
         head.wait_for(rf"warning +rank [01] \(.*, pid {old[1]}\) was killed by signal 9.*Requests wait, for 30 s \(--recovery-wait\)")
         head.wait_for(r"ready +TP=2 again: requests go on from the tokens they have, out for [\d.]+ s")
         self.assertEqual(set(children_of(head.pid)) & set(old), set())
+        own = self.sockets_of(head.pid)
+        for rank in children_of(head.pid):  # a connection that the head closes would stay open with them
+            self.assertEqual(self.sockets_of(rank) & own, set())
         head.signal(signal.SIGTERM)
         self.assertEqual(head.wait_exit(), 0, head.log())
 
