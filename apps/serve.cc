@@ -35,6 +35,9 @@ std::chrono::nanoseconds seconds(double value) {
 
 // One process a rank was started without a word about the layout: all of them share each layer.
 void adopt_world_size(ServeOptions& options) {
+  if (const std::string alone = ignored_variable(options.launch, environment); !alone.empty()) {
+    log::note("{} is not used: one process a rank needs MASTER_ADDR, WORLD_SIZE and RANK", alone);
+  }
   const auto world = world_size_of_environment(options.launch, environment);
   if (!world || options.parallel_given) return;
   options.engine.parallel.tensor_parallel_size = *world;

@@ -38,8 +38,12 @@ struct LaunchPlan {
 // it was not so.
 std::optional<int> world_size_of_environment(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment);
 
+// "RANK=1", where it is the only one of MASTER_ADDR, WORLD_SIZE and RANK and no flag is about nodes: it is not for us. "" when
+// there is none.
+std::string ignored_variable(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment);
+
 // `environment` returns a variable's value or "". MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK (as torchrun and others
-// set them) count when no node flag is given. Throws ConfigError when what is said does not fit together.
+// set them) count when no node flag is given; two of the three without a default are an error. Throws ConfigError when what is said does not fit together.
 LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,
                        const std::function<std::string(const char*)>& environment);
 
