@@ -197,7 +197,7 @@ Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& grou
 // leaves with an exception.
 class HeadCallbacks {
  public:
-  HeadCallbacks(Head& head, std::function<Json()> status, std::function<void(const std::string&)> leaving) : head_(head) {
+  HeadCallbacks(Head& head, std::function<Json()> status, std::function<bool(const std::string&)> leaving) : head_(head) {
     head_.set_status_source(std::move(status));
     head_.on_leaving(std::move(leaving));
   }
@@ -267,10 +267,13 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
     const HeadCallbacks callbacks(
         *cluster.head, [&] { return status_of(engine, cluster.head->ranks(), ready_at); },
         [&](const std::string& node) {
+          // Another node may take its place while requests wait, as for one that is lost without a word.
+          if (options.recovery_wait_s > 0 && !ending) return false;
           log::fact("draining", "{} wants to leave: {}, no new ones, for up to {:.0f} s (--shutdown-timeout)", node,
                     running(engine), options.shutdown_timeout_s);
           leaver = node;
           server.drain(Deadline::after(seconds(options.shutdown_timeout_s)));
+          return true;
         });
     serving = true;
     Drain drain(signals, server, engine, options.shutdown_timeout_s, ending);

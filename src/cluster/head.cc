@@ -281,7 +281,7 @@ void Head::set_status_source(std::function<Json()> source) {
   status_source_ = std::move(source);
 }
 
-void Head::on_leaving(std::function<void(const std::string&)> callback) {
+void Head::on_leaving(std::function<bool(const std::string&)> callback) {
   std::lock_guard lock(mutex_);
   leaving_callback_ = std::move(callback);
 }

@@ -35,12 +35,9 @@ void Head::node_leaves(const std::shared_ptr<NodeSession>& session, const Leavin
   const MemberNode* node = membership_.find(node_of_session(session));
   if (node == nullptr) return;
   const MemberNode copy = *node;
-  if (leaving_callback_) {
-    leaving_callback_(copy.name);  // under the lock, so that it is not taken back meanwhile
-    return;
-  }
+  if (leaving_callback_ && leaving_callback_(copy.name)) return;  // under the lock, so that it is not taken back meanwhile
   lock.unlock();
-  lose(copy.id, leaving.reason);
+  lose(copy.id, leaving.reason, /*link=*/false);
 }
 
 // Frames, starts, exits and heartbeats. What belongs to an epoch that is over is dropped, and the node is told to stop.
@@ -149,7 +146,7 @@ void Head::on_gone(const std::shared_ptr<NodeSession>& session) {
 }
 
 // The node does not belong any more; a node that comes back joins anew.
-void Head::lose(int id, const std::string& why) {
+void Head::lose(int id, const std::string& why, bool link) {
   std::shared_ptr<RankGroup> group;
   std::shared_ptr<NodeSession> session;
   MemberNode node;
@@ -167,8 +164,8 @@ void Head::lose(int id, const std::string& why) {
     expected = leaving_;
   }
   if (group) {
-    const std::string link = fmt::format("{}; link {} from {} to {}", why, own_interface_, own_address_, node.address);
-    for (const int rank : node.ranks) group->on_lost(rank, link);
+    const std::string how = link ? fmt::format("{}; link {} from {} to {}", why, own_interface_, own_address_, node.address) : why;
+    for (const int rank : node.ranks) group->on_lost(rank, how);
   }
   session->end();
   changed_.notify_all();

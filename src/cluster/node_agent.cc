@@ -157,6 +157,10 @@ NodeAgent::Outcome NodeAgent::serve_events(Queue<Event>& events) {
     }
     last_heard_ = Clock::now();
     if (const auto* gone = std::get_if<Gone>(&*event)) {
+      if (leave_by_) {
+        log::fact("ended", "the head has let this node go");
+        return Outcome::kLeft;
+      }
       log::warning("the head at {}:{} is gone: {}", options_.head_address, options_.control_port, gone->why);
       return Outcome::kLost;
     }
@@ -172,7 +176,7 @@ bool NodeAgent::wants_to_leave() {
   if (!leave_by_) {
     const std::chrono::duration<double> drain(shutdown_timeout_s_);
     leave_by_ = Deadline::after(kLeavePatience + std::chrono::duration_cast<milliseconds>(drain));
-    log::fact("draining", "the head lets running requests finish, then this node leaves. Ctrl-C again leaves now");
+    log::fact("draining", "the head lets running requests finish, or wait for another node, then this node leaves. Ctrl-C again leaves now");
     client_->send(Leaving{"its worker was asked to end"});
   }
   return leave_by_->passed();
