@@ -29,6 +29,16 @@ class Refusals(ClusterTest):
         self.assertEqual(worker.wait_exit(), 4)
         self.assertRegex(worker.log(), r"error +refused by 127.0.0.1: wrong token.*`tutti token` on the head prints the right one. Exit 4")
 
+    def test_a_worker_without_the_token_of_the_head_beside_it(self):
+        self.head_that_waits()
+        worker = self.worker(env={"TUTTI_CLUSTER_TOKEN": None}, home=self.home / "another-user")
+        self.assertEqual(worker.wait_exit(), 2, worker.log())
+        self.assertRegex(worker.log(), rf"error +no cluster token for the head that listens at 127.0.0.1:{self.control_port}: .*--token TOKEN")
+
+    def test_a_worker_says_again_that_it_waits(self):
+        worker = self.worker("--port", 0)
+        worker.wait_for(r"waiting +1\d s for the head at 127.0.0.1:\d+ \(connection refused\), trying every 2 s", 20)
+
     def test_a_short_token_is_refused(self):
         worker = self.worker(env={"TUTTI_CLUSTER_TOKEN": "secret"})
         self.assertEqual(worker.wait_exit(), 2)
