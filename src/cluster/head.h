@@ -95,7 +95,7 @@ class Head final : private ControlHandler {
   std::optional<std::string> other_head() const;
   void look_for_another_head() const;
   std::string unchecked_node() const;
-  std::string explain_missing(double waited) const;
+  std::string explain_missing(double waited, const char* flag) const;
   void watch();
 
   const HeadOptions options_;

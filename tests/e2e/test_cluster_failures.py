@@ -103,7 +103,7 @@ class Refusals(ClusterTest):
     def test_nobody_comes(self):
         head = self.serve("-tp", 2, "--nnodes", 2, "--ready-timeout", 1)
         self.assertEqual(head.wait_exit(), 4)
-        self.assertRegex(head.log(), r"error +need 2 ranks, have 1 on .* after 1 s; nobody tried to join.*Exit 4")
+        self.assertRegex(head.log(), r"error +need 2 ranks, have 1 on .* after 1 s; nobody tried to join.*`tutti worker` on the other nodes.* --ready-timeout gives them longer. Exit 4")
 
     def test_taken_ports_name_the_process(self):
         with socket.socket() as taken:
