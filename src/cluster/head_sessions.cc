@@ -76,7 +76,7 @@ std::optional<Refusal> Head::compare(const NodeHello& hello) const {
     ours.push_back({flag.name, same == options_.flags.end() ? "not given" : same->value});
     theirs.push_back(flag);
   }
-  auto table = difference_table(self_.name + " (head)", ours, hello.name + " (this node)", theirs);
+  auto table = difference_table(self_.name + " (head)", ours, hello.name + " (joining)", theirs);
   if (table.empty()) return std::nullopt;
   return Refusal{.reason = "the nodes differ", .table = std::move(table)};
 }
@@ -121,7 +121,7 @@ void Head::model_files(const std::shared_ptr<NodeSession>& session, const NodeMo
   } else if (const auto difference = compare_model_files(options_.model_files, model.files)) {
     refusal = Refusal{.reason = "the nodes differ",
                       .table = difference_table(self_.name + " (head)", {{"model files", difference->first}},
-                                                copy.name + " (this node)", {{"model files", difference->second}})};
+                                                copy.name + " (joining)", {{"model files", difference->second}})};
   }
   if (refusal) {
     node_ids_.erase(session.get());

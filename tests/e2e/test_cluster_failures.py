@@ -48,8 +48,8 @@ class Refusals(ClusterTest):
         head = self.head_that_waits()
         worker = self.worker("-tp", 4)
         self.assertEqual(worker.wait_exit(), 4)
-        self.assertRegex(worker.log(), r"refused by 127.0.0.1: the nodes differ. Exit 4\n.*\(head\) +.*\(this node\)\n.*--tensor-parallel-size +2 +4")
-        head.wait_for(r"warning +.* is refused: the nodes differ")
+        self.assertRegex(worker.log(), r"refused by 127.0.0.1: the nodes differ. Exit 4\n.*\(head\) +.*\(joining\)\n.*--tensor-parallel-size +2 +4")
+        head.wait_for(r"warning +.* is refused: the nodes differ\n.*\(head\) +.*\(joining\)\n")
 
     def test_other_model_files_are_named(self):
         self.head_that_waits()
