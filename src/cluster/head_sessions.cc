@@ -14,6 +14,16 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(500);
 // A node that has been silent for this long may not read either: writing to it could block the watch.
 constexpr auto kQuiet = std::chrono::seconds(2);
 
+// The head's side of the way to `peer`, "eth0 from 10.0.0.1": the route decides, not the address that the head goes by.
+std::string link_to(const std::string& peer, const std::string& wanted) {
+  try {
+    const LocalAddress own = local_address_towards(peer, wanted);
+    return fmt::format("{} from {}", own.interface, own.address);
+  } catch (const Error&) {  // the peer says what it is reached at
+    return "unknown, no route";
+  }
+}
+
 }  // namespace
 
 int Head::node_of_session(const std::shared_ptr<NodeSession>& session) const {
@@ -95,6 +105,7 @@ void Head::refuse(const std::shared_ptr<NodeSession>& session, const NodeHello& 
 
 void Head::hello(const std::shared_ptr<NodeSession>& session, const NodeHello& hello) {
   if (const auto difference = compare(hello)) return refuse(session, hello, *difference);
+  const std::string link = link_to(hello.address, options_.interface);  // before the lock, it asks the system
   std::unique_lock lock(mutex_);
   auto admitted = membership_.admit(hello, Clock::now());
   if (const auto* refusal = std::get_if<Refusal>(&admitted)) {
@@ -102,6 +113,7 @@ void Head::hello(const std::shared_ptr<NodeSession>& session, const NodeHello& h
     return refuse(session, hello, *refusal);
   }
   const MemberNode node = std::get<MemberNode>(admitted);
+  membership_.find(node.id)->link = link;
   sessions_[node.id] = session;
   node_ids_[session.get()] = node.id;
   lock.unlock();
@@ -164,7 +176,7 @@ void Head::lose(int id, const std::string& why, bool link) {
     expected = leaving_;
   }
   if (group) {
-    const std::string how = link ? fmt::format("{}; link {} from {} to {}", why, own_interface_, own_address_, node.address) : why;
+    const std::string how = link ? fmt::format("{}; link {} to {}", why, node.link, node.address) : why;
     for (const int rank : node.ranks) group->on_lost(rank, how);
   }
   session->end();
