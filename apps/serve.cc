@@ -14,6 +14,7 @@
 #include "apps/served_model.h"
 #include "apps/signals.h"
 #include "apps/stats_log.h"
+#include "apps/worker_health.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cluster/network.h"
@@ -60,7 +61,14 @@ int run_agent(const ServeOptions& options, const LaunchPlan& plan, Signals& sign
   agent.model = find_model(options.engine.model, options.revision);
   agent.flags = options.cluster_flags;
   agent.once = true;
-  NodeAgent(std::move(agent), [&] { return signals.count(); }).run();
+  // As `tutti worker` has it. --port is the API's, on the head; --host too, and it may be an address of the head.
+  const std::string health_host = is_local_address(options.host) ? options.host : "0.0.0.0";
+  agent.health_port = options.server.http.port == 0 ? 0 : default_health_port(health_host, "");
+  const int health_port = agent.health_port;
+  NodeAgent node(std::move(agent), [&] { return signals.count(); });
+  std::optional<WorkerHealth> health;
+  if (health_port > 0) health.emplace(health_host, health_port, [&node] { return node.report(); });
+  node.run();
   return static_cast<int>(ExitCode::kOk);
 }
 
