@@ -16,8 +16,6 @@
 namespace tutti {
 namespace {
 
-constexpr int kDataPorts = 100;  // after the control port
-constexpr int kLastPort = 65535;
 constexpr auto kLookInterval = std::chrono::seconds(2);
 constexpr auto kLookTimeout = std::chrono::seconds(2);
 

@@ -11,6 +11,8 @@
 namespace tutti {
 
 inline constexpr int kDefaultControlPort = 29500;
+inline constexpr int kDataPorts = 100;  // after the control port, for ranks
+inline constexpr int kLastPort = 65535;
 
 struct LaunchFlags {
   std::optional<int> nnodes;           // --nnodes
