@@ -9,6 +9,7 @@
 #include "apps/start_phases.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cluster/network.h"
 #include "cluster/units.h"
 #include "grammar/vocabulary.h"
 #include "runtime/rank_memory.h"
@@ -144,12 +145,20 @@ HeadOptions head_options(const ServeOptions& options, const LaunchPlan& plan, co
   return head;
 }
 
+// For a head beside the one that has `port`: neither its control port nor its data ports are of that one.
+int other_control_port(int port) {
+  for (int other = port + kDataPorts + 1; other + kDataPorts <= kLastPort; other += kDataPorts + 1) {
+    if (port_is_free("0.0.0.0", other)) return other;
+  }
+  return kDefaultControlPort;
+}
+
 void open_control_port(Head& head, const ServeOptions& options, int port) {
   const ClusterToken token = head_token(options.token);
   try {
     head.listen(token, issue_identity(token));
   } catch (const ConfigError&) {
-    throw ConfigError(fmt::format("port {} is taken{}: --master-port {}, or end it", port, describe_port_owner(port), port + 1));
+    throw ConfigError(fmt::format("port {} is taken{}: --master-port {}, or end it", port, describe_port_owner(port), other_control_port(port)));
   }
 }
 

@@ -13,7 +13,9 @@ constexpr std::string_view kNoMedia = "only text is served";
 constexpr std::string_view kNoOffload = "weights and KV stay on the device: use more ranks or a smaller model";
 constexpr std::string_view kNoTransfer = "prefill and decode run on the same ranks";
 constexpr std::string_view kNoPython = "there is no Python in the server to load it into";
-constexpr std::string_view kNoReplicas = "one replica a head: start one `tutti serve` a replica behind a load balancer";
+constexpr std::string_view kNoReplicas =
+    "one replica a head: start one `tutti serve` a replica behind a load balancer. On one host each needs its own --port and "
+    "--master-port, 101 apart or more: --port 8001 --master-port 29601 for the second";
 constexpr std::string_view kNoContextParallel = "sequences are not cut over ranks: use -tp or -pp";
 constexpr std::string_view kOwnGraphs = "graphs are captured for the batch sizes that occur";
 constexpr std::string_view kOwnReading = "ranks map the files and read only their slices";

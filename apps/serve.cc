@@ -14,6 +14,7 @@
 #include "apps/served_model.h"
 #include "apps/signals.h"
 #include "apps/stats_log.h"
+#include "apps/worker_health.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cluster/network.h"
@@ -35,6 +36,9 @@ std::chrono::nanoseconds seconds(double value) {
 
 // One process a rank was started without a word about the layout: all of them share each layer.
 void adopt_world_size(ServeOptions& options) {
+  if (const std::string alone = ignored_variable(options.launch, environment); !alone.empty()) {
+    log::note("{} is not used: one process a rank needs MASTER_ADDR, WORLD_SIZE and RANK", alone);
+  }
   const auto world = world_size_of_environment(options.launch, environment);
   if (!world || options.parallel_given) return;
   options.engine.parallel.tensor_parallel_size = *world;
@@ -57,7 +61,14 @@ int run_agent(const ServeOptions& options, const LaunchPlan& plan, Signals& sign
   agent.model = find_model(options.engine.model, options.revision);
   agent.flags = options.cluster_flags;
   agent.once = true;
-  NodeAgent(std::move(agent), [&] { return signals.count(); }).run();
+  // As `tutti worker` has it. --port is the API's, on the head; --host too, and it may be an address of the head.
+  const std::string health_host = is_local_address(options.host) ? options.host : "0.0.0.0";
+  agent.health_port = options.server.http.port == 0 ? 0 : default_health_port(health_host, "");
+  const int health_port = agent.health_port;
+  NodeAgent node(std::move(agent), [&] { return signals.count(); });
+  std::optional<WorkerHealth> health;
+  if (health_port > 0) health.emplace(health_host, health_port, [&node] { return node.report(); });
+  node.run();
   return static_cast<int>(ExitCode::kOk);
 }
 
@@ -194,7 +205,7 @@ Json status_of(const AsyncEngine& engine, const std::shared_ptr<RankGroup>& grou
 // leaves with an exception.
 class HeadCallbacks {
  public:
-  HeadCallbacks(Head& head, std::function<Json()> status, std::function<void(const std::string&)> leaving) : head_(head) {
+  HeadCallbacks(Head& head, std::function<Json()> status, std::function<bool(const std::string&)> leaving) : head_(head) {
     head_.set_status_source(std::move(status));
     head_.on_leaving(std::move(leaving));
   }
@@ -264,10 +275,13 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
     const HeadCallbacks callbacks(
         *cluster.head, [&] { return status_of(engine, cluster.head->ranks(), ready_at); },
         [&](const std::string& node) {
+          // Another node may take its place while requests wait, as for one that is lost without a word.
+          if (options.recovery_wait_s > 0 && !ending) return false;
           log::fact("draining", "{} wants to leave: {}, no new ones, for up to {:.0f} s (--shutdown-timeout)", node,
                     running(engine), options.shutdown_timeout_s);
           leaver = node;
           server.drain(Deadline::after(seconds(options.shutdown_timeout_s)));
+          return true;
         });
     serving = true;
     Drain drain(signals, server, engine, options.shutdown_timeout_s, ending);

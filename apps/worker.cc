@@ -11,17 +11,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cluster/launcher.h"
-#include "cluster/network.h"
 #include "cluster/node_agent.h"
-#include "server/port_owner.h"
 
 namespace tutti {
-namespace {
-
-constexpr int kHealthPort = 8001;
-
-}  // namespace
-
 int run_worker(const Arguments& arguments) {
   AgentOptions agent;
   std::string master_addr;
@@ -31,7 +23,7 @@ int run_worker(const Arguments& arguments) {
   bool debug = false;
   std::string log_format = "text";
   std::string host = "0.0.0.0";
-  int health_port = kHealthPort;
+  int health_port = 0;
   FlagParser p("tutti worker", "Joins the cluster of a head and runs the ranks it gives to this node. Model and flags come from the head.");
   p.value("--master-ip", &agent.head_address, "the head's address");
   p.value("--master-addr", &master_addr, "the same");
@@ -59,11 +51,7 @@ int run_worker(const Arguments& arguments) {
   Signals signals;
   log::fact("tutti", "{}", build_id());
   if (health_port < 0 || health_port > 65535) throw ConfigError(fmt::format("--port {}: expected 0 to 65535", health_port));
-  if (health_port > 0 && !p.given("--port") && !port_is_free(host, health_port)) {
-    log::note("port {} is taken{}: no /health and /metrics of this node. --port N serves them elsewhere", health_port,
-              describe_port_owner(health_port));
-    health_port = 0;
-  }
+  if (!p.given("--port")) health_port = default_health_port(host, ". --port N serves them elsewhere");
   agent.health_port = health_port;
   NodeAgent node(std::move(agent), [&] { return signals.count(); });
   std::optional<WorkerHealth> health;

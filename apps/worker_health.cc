@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "cluster/membership.h"
+#include "cluster/network.h"
+#include "server/port_owner.h"
 
 namespace tutti {
 namespace {
+
+constexpr int kHealthPort = 8001;
 
 HttpResponse answer(const std::string& path, const NodeReport& report) {
   if (path == "/metrics") return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = node_metrics(report)};
@@ -30,6 +35,12 @@ HttpConfig http_config(const std::string& host, int port) {
 }
 
 }  // namespace
+
+int default_health_port(const std::string& host, const std::string& advice) {
+  if (port_is_free(host, kHealthPort)) return kHealthPort;
+  log::note("port {} is taken{}: no /health and /metrics of this node{}", kHealthPort, describe_port_owner(kHealthPort), advice);
+  return 0;
+}
 
 std::string node_metrics(const NodeReport& report) {
   std::string text;

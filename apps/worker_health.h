@@ -24,6 +24,10 @@ class WorkerHealth {
   std::thread thread_;
 };
 
+// 8001, or 0 with a note when it is taken: a node works without. `advice` ends the note. Throws ConfigError when `host` is not of
+// this machine.
+int default_health_port(const std::string& host, const std::string& advice);
+
 // Prometheus text.
 std::string node_metrics(const NodeReport& report);
 

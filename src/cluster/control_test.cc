@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
+
+#include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/queue.h"
@@ -84,8 +88,9 @@ TEST_F(Control, TheProbeTellsTheReasons) {
   EXPECT_THAT(refused.detail, ::testing::HasSubstr("refused"));
 }
 
-TEST_F(Control, TheProbeKnowsWhenItIsNotTuttiThatListens) {
-  const Fd other(::socket(AF_INET, SOCK_STREAM, 0));
+// A socket that listens, and its port.
+std::pair<Fd, int> listener() {
+  Fd other(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -93,9 +98,32 @@ TEST_F(Control, TheProbeKnowsWhenItIsNotTuttiThatListens) {
   ::listen(other.get(), 1);
   socklen_t size = sizeof address;
   ::getsockname(other.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  const Probe probe = probe_head("127.0.0.1", ntohs(address.sin_port), identity(), Deadline::after(std::chrono::milliseconds(300)));
+  return {std::move(other), ntohs(address.sin_port)};
+}
+
+TEST_F(Control, TheProbeKnowsWhenItIsNotTuttiThatListens) {
+  const auto [other, at] = listener();
+  const Probe probe = probe_head("127.0.0.1", at, identity(), Deadline::after(std::chrono::milliseconds(300)));
   EXPECT_EQ(probe.result, ProbeResult::kNotTutti);
   EXPECT_EQ(probe.detail, "it does not answer");
+}
+
+TEST_F(Control, AProbeWhoseConnectionIsClosedDoesNotSayThatItIsAnotherProgram) {
+  ::signal(SIGPIPE, SIG_IGN);  // as the program does
+  const auto [other, at] = listener();
+  for (const bool reads : {true, false}) {  // what was sent and not read makes the end a reset
+    std::thread closer([&, fd = other.get()] {
+      const Fd connection(::accept(fd, nullptr, nullptr));
+      char bytes[4096];
+      if (reads) {
+        EXPECT_GT(::recv(connection.get(), bytes, sizeof bytes, 0), 0);
+      }
+    });
+    const Probe probe = probe_head("127.0.0.1", at, identity(), soon());
+    closer.join();
+    EXPECT_EQ(probe.result, ProbeResult::kRefused) << reads;
+    EXPECT_THAT(probe.detail, ::testing::HasSubstr("closed the connection")) << reads;
+  }
 }
 
 TEST_F(Control, AStrangerGetsNoConnection) {

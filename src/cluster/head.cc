@@ -16,8 +16,6 @@
 namespace tutti {
 namespace {
 
-constexpr int kDataPorts = 100;  // after the control port
-constexpr int kLastPort = 65535;
 constexpr auto kLookInterval = std::chrono::seconds(2);
 constexpr auto kLookTimeout = std::chrono::seconds(2);
 
@@ -123,7 +121,7 @@ std::string Head::unchecked_node() const {
   return "";
 }
 
-std::string Head::explain_missing(double waited) const {
+std::string Head::explain_missing(double waited, const char* flag) const {
   std::string have;
   for (const auto& [id, node] : membership_.nodes()) {
     have += fmt::format("{}{} on {}", have.empty() ? "" : ", ", node.ranks.size(), node.name);
@@ -132,9 +130,9 @@ std::string Head::explain_missing(double waited) const {
   if (!last_refusal_.empty()) tried = "the last that tried was refused: " + last_refusal_;
   if (const std::string unchecked = unchecked_node(); !unchecked.empty()) tried = unchecked + " has not shown its model files";
   return fmt::format(
-      "need {}, have {} after {:.0f} s; {}. Is the worker running, is port {} open? Try: tutti status --address {}:{}",
-      count_of(membership_.world_size(), "rank"), have, waited, tried, options_.control_port, own_address_,
-      options_.control_port);
+      "need {}, have {} after {:.0f} s; {}. Is the worker running, does it reach {} port {}? Start `tutti worker` on the other nodes, "
+      "which waits for a head, then this one again; {} gives them longer",
+      count_of(membership_.world_size(), "rank"), have, waited, tried, own_address_, options_.control_port, flag);
 }
 
 // What another head at the address that should be this one's serves; nothing when there is none.
@@ -181,7 +179,7 @@ bool Head::wait_for_nodes(Deadline deadline, const char* flag, const std::functi
       continue;
     }
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (deadline.passed()) throw JoinError(explain_missing(waited));
+    if (deadline.passed()) throw JoinError(explain_missing(waited, flag));
     if (waited > 2) {
       log::progress("waiting", fmt::format("for {}, {:.0f} s left", count_of(static_cast<int64_t>(membership_.free_ranks().size()), "more rank"),
                                            std::chrono::duration<double>(deadline.left()).count()));
@@ -281,7 +279,7 @@ void Head::set_status_source(std::function<Json()> source) {
   status_source_ = std::move(source);
 }
 
-void Head::on_leaving(std::function<void(const std::string&)> callback) {
+void Head::on_leaving(std::function<bool(const std::string&)> callback) {
   std::lock_guard lock(mutex_);
   leaving_callback_ = std::move(callback);
 }

@@ -65,9 +65,9 @@ class Head final : private ControlHandler {
   // Ends all ranks. `leave`: the head itself ends, so workers wait for another one.
   void stop_ranks(const std::string& reason, bool leave, std::chrono::nanoseconds grace);
 
-  // Called on a session's thread when a node asks to leave in peace; then the node stays until the ranks are stopped.
-  // Without a callback a node that leaves is lost.
-  void on_leaving(std::function<void(const std::string& node)> callback);
+  // Called on a session's thread when a node asks to leave in peace. True: the node stays until the ranks are stopped. False,
+  // or without a callback: it goes now, its ranks are lost.
+  void on_leaving(std::function<bool(const std::string& node)> callback);
 
   // What apps/ adds to the status report (traffic, latency). Sessions' threads call it; none does any more when this has
   // returned with another one.
@@ -86,7 +86,8 @@ class Head final : private ControlHandler {
   void heard_from_rank(const std::shared_ptr<NodeSession>& session, NodeMessage& message);
   std::optional<Refusal> compare(const NodeHello& hello) const;
   void refuse(const std::shared_ptr<NodeSession>& session, const NodeHello& hello, const Refusal& refusal);
-  void lose(int node, const std::string& why);
+  // `link`: the errors name it, it may be the cause.
+  void lose(int node, const std::string& why, bool link = true);
   int node_of_session(const std::shared_ptr<NodeSession>& session) const;
   std::shared_ptr<RankGroup> group_of(int64_t epoch) const;
   RankConfig rank_config(int rank, const MemberNode& node, const std::string& secret) const;
@@ -94,7 +95,7 @@ class Head final : private ControlHandler {
   std::optional<std::string> other_head() const;
   void look_for_another_head() const;
   std::string unchecked_node() const;
-  std::string explain_missing(double waited) const;
+  std::string explain_missing(double waited, const char* flag) const;
   void watch();
 
   const HeadOptions options_;
@@ -116,7 +117,7 @@ class Head final : private ControlHandler {
   std::string last_refusal_;       // for the error at the deadline
   int64_t epoch_ = 0;
   std::shared_ptr<RankGroup> group_;
-  std::function<void(const std::string&)> leaving_callback_;
+  std::function<bool(const std::string&)> leaving_callback_;
   bool leaving_ = false;           // this head ends, nodes go in peace
   bool stopping_ = false;
 

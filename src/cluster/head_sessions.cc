@@ -14,6 +14,16 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(500);
 // A node that has been silent for this long may not read either: writing to it could block the watch.
 constexpr auto kQuiet = std::chrono::seconds(2);
 
+// The head's side of the way to `peer`, "eth0 from 10.0.0.1": the route decides, not the address that the head goes by.
+std::string link_to(const std::string& peer, const std::string& wanted) {
+  try {
+    const LocalAddress own = local_address_towards(peer, wanted);
+    return fmt::format("{} from {}", own.interface, own.address);
+  } catch (const Error&) {  // the peer says what it is reached at
+    return "unknown, no route";
+  }
+}
+
 }  // namespace
 
 int Head::node_of_session(const std::shared_ptr<NodeSession>& session) const {
@@ -35,12 +45,9 @@ void Head::node_leaves(const std::shared_ptr<NodeSession>& session, const Leavin
   const MemberNode* node = membership_.find(node_of_session(session));
   if (node == nullptr) return;
   const MemberNode copy = *node;
-  if (leaving_callback_) {
-    leaving_callback_(copy.name);  // under the lock, so that it is not taken back meanwhile
-    return;
-  }
+  if (leaving_callback_ && leaving_callback_(copy.name)) return;  // under the lock, so that it is not taken back meanwhile
   lock.unlock();
-  lose(copy.id, leaving.reason);
+  lose(copy.id, leaving.reason, /*link=*/false);
 }
 
 // Frames, starts, exits and heartbeats. What belongs to an epoch that is over is dropped, and the node is told to stop.
@@ -79,7 +86,7 @@ std::optional<Refusal> Head::compare(const NodeHello& hello) const {
     ours.push_back({flag.name, same == options_.flags.end() ? "not given" : same->value});
     theirs.push_back(flag);
   }
-  auto table = difference_table(self_.name + " (head)", ours, hello.name + " (this node)", theirs);
+  auto table = difference_table(self_.name + " (head)", ours, hello.name + " (joining)", theirs);
   if (table.empty()) return std::nullopt;
   return Refusal{.reason = "the nodes differ", .table = std::move(table)};
 }
@@ -98,6 +105,7 @@ void Head::refuse(const std::shared_ptr<NodeSession>& session, const NodeHello& 
 
 void Head::hello(const std::shared_ptr<NodeSession>& session, const NodeHello& hello) {
   if (const auto difference = compare(hello)) return refuse(session, hello, *difference);
+  const std::string link = link_to(hello.address, options_.interface);  // before the lock, it asks the system
   std::unique_lock lock(mutex_);
   auto admitted = membership_.admit(hello, Clock::now());
   if (const auto* refusal = std::get_if<Refusal>(&admitted)) {
@@ -105,6 +113,7 @@ void Head::hello(const std::shared_ptr<NodeSession>& session, const NodeHello& h
     return refuse(session, hello, *refusal);
   }
   const MemberNode node = std::get<MemberNode>(admitted);
+  membership_.find(node.id)->link = link;
   sessions_[node.id] = session;
   node_ids_[session.get()] = node.id;
   lock.unlock();
@@ -124,7 +133,7 @@ void Head::model_files(const std::shared_ptr<NodeSession>& session, const NodeMo
   } else if (const auto difference = compare_model_files(options_.model_files, model.files)) {
     refusal = Refusal{.reason = "the nodes differ",
                       .table = difference_table(self_.name + " (head)", {{"model files", difference->first}},
-                                                copy.name + " (this node)", {{"model files", difference->second}})};
+                                                copy.name + " (joining)", {{"model files", difference->second}})};
   }
   if (refusal) {
     node_ids_.erase(session.get());
@@ -149,7 +158,7 @@ void Head::on_gone(const std::shared_ptr<NodeSession>& session) {
 }
 
 // The node does not belong any more; a node that comes back joins anew.
-void Head::lose(int id, const std::string& why) {
+void Head::lose(int id, const std::string& why, bool link) {
   std::shared_ptr<RankGroup> group;
   std::shared_ptr<NodeSession> session;
   MemberNode node;
@@ -167,8 +176,8 @@ void Head::lose(int id, const std::string& why) {
     expected = leaving_;
   }
   if (group) {
-    const std::string link = fmt::format("{}; link {} from {} to {}", why, own_interface_, own_address_, node.address);
-    for (const int rank : node.ranks) group->on_lost(rank, link);
+    const std::string how = link ? fmt::format("{}; link {} to {}", why, node.link, node.address) : why;
+    for (const int rank : node.ranks) group->on_lost(rank, how);
   }
   session->end();
   changed_.notify_all();

@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -76,6 +77,20 @@ class HeadTest : public ::testing::Test {
     return node;
   }
 
+  // The ranks, with that of `node`.
+  std::shared_ptr<RankGroup> start_with(const std::unique_ptr<ControlClient>& node) {
+    node->send(NodeModelFiles{});
+    EXPECT_TRUE(head->wait_for_nodes(soon(), "--x", [] { return false; }));
+    return head->start_ranks();
+  }
+
+  static bool fails(const RankGroup& group, milliseconds within) {
+    for (const Deadline deadline = Deadline::after(within); !deadline.passed(); std::this_thread::sleep_for(milliseconds(10))) {
+      if (group.failure()) return true;
+    }
+    return false;
+  }
+
   Queue<HeadMessage> received;
   std::unique_ptr<Head> head;
   int port = 0;
@@ -110,6 +125,28 @@ TEST_F(HeadTest, NobodyWaitsForRanksThatStart) {
   while (!started && fetch_status("127.0.0.1", port, identity(), Deadline::after(kRankSleep / 2)).find("\"epoch\":1") == std::string::npos) {
   }
   EXPECT_FALSE(started);
+}
+
+// The route decides, not the address that the head goes by.
+TEST_F(HeadTest, ALostNodeNamesTheLinkThatWasUsed) {
+  const auto group = start_with(join());
+  // The node has left with its client.
+  EXPECT_TRUE(fails(*group, seconds(10)));
+  EXPECT_THAT(group->failure()->message, HasSubstr("; link lo from 127.0.0.1 to 127.0.0.2"));
+}
+
+TEST_F(HeadTest, ANodeThatMayNotStayUntilTheEndIsLostAtOnce) {
+  for (const bool stays : {false, true}) {
+    head->on_leaving([&](const std::string&) { return stays; });
+    auto node = join();
+    const auto group = start_with(node);
+    node->send(Leaving{"its worker was asked to end"});
+    EXPECT_EQ(fails(*group, stays ? seconds(1) : seconds(10)), !stays);
+    if (!stays) {
+      EXPECT_THAT(group->failure()->message, EndsWith("is lost: its worker was asked to end"));
+    }
+    head->stop_ranks("the test goes on", false, milliseconds(0));
+  }
 }
 
 // Whoever takes the source back may destroy what it looks at.

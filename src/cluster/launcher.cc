@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "base/error.h"
 
 namespace tutti {
@@ -34,6 +36,33 @@ LaunchPlan plan_from_environment(const ParallelConfig& parallel,
   return plan;
 }
 
+// What is said of the layout by the environment, where no flag says it.
+struct Variables {
+  std::vector<std::string> given;    // "RANK=1"
+  std::vector<std::string> missing;  // "MASTER_ADDR"
+};
+
+Variables launch_variables(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment) {
+  Variables variables;
+  if (flags.nnodes || flags.node_rank || !flags.master_addr.empty()) return variables;
+  for (const char* name : {"MASTER_ADDR", "WORLD_SIZE", "RANK"}) {
+    const std::string value = environment(name);
+    (value.empty() ? variables.missing : variables.given).push_back(value.empty() ? name : fmt::format("{}={}", name, value));
+  }
+  return variables;
+}
+
+// One of the three alone is another program's, as of a batch system; two are a start of ranks that has lost the third, and
+// serving alone would answer, only not with the ranks that were asked for. A world of one process is served alone anyway.
+void require_all_variables(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment) {
+  const Variables variables = launch_variables(flags, environment);
+  if (variables.given.size() != 2 || environment("WORLD_SIZE") == "1") return;
+  throw ConfigError(fmt::format(
+      "{} and {} are set, but not {}: one process a rank needs MASTER_ADDR, WORLD_SIZE and RANK. Set {} too, or unset the others (or "
+      "say --nnodes 1) to run without them",
+      variables.given[0], variables.given[1], variables.missing[0], variables.missing[0]));
+}
+
 // A node whose GPUs are fewer than the ranks is one of several that are like it.
 int nodes_for_gpus(const LaunchFlags& flags, const ParallelConfig& parallel) {
   return flags.gpus > 0 ? (parallel.world_size() + flags.gpus - 1) / flags.gpus : 1;
@@ -42,15 +71,19 @@ int nodes_for_gpus(const LaunchFlags& flags, const ParallelConfig& parallel) {
 }  // namespace
 
 std::optional<int> world_size_of_environment(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment) {
-  const bool any_flag = flags.nnodes || flags.node_rank || !flags.master_addr.empty();
-  if (any_flag || environment("MASTER_ADDR").empty() || environment("WORLD_SIZE").empty() || environment("RANK").empty()) {
-    return std::nullopt;
-  }
+  const Variables variables = launch_variables(flags, environment);
+  if (variables.given.empty() || !variables.missing.empty()) return std::nullopt;
   return to_number(environment("WORLD_SIZE"), "WORLD_SIZE");
+}
+
+std::string ignored_variable(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment) {
+  const Variables variables = launch_variables(flags, environment);
+  return variables.given.size() == 1 ? variables.given.front() : "";
 }
 
 LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,
                        const std::function<std::string(const char*)>& environment) {
+  require_all_variables(flags, environment);
   if (world_size_of_environment(flags, environment)) return plan_from_environment(parallel, environment);
 
   LaunchPlan plan;

@@ -11,6 +11,8 @@
 namespace tutti {
 
 inline constexpr int kDefaultControlPort = 29500;
+inline constexpr int kDataPorts = 100;  // after the control port, for ranks
+inline constexpr int kLastPort = 65535;
 
 struct LaunchFlags {
   std::optional<int> nnodes;           // --nnodes
@@ -38,8 +40,12 @@ struct LaunchPlan {
 // it was not so.
 std::optional<int> world_size_of_environment(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment);
 
+// "RANK=1", where it is the only one of MASTER_ADDR, WORLD_SIZE and RANK and no flag is about nodes: it is not for us. "" when
+// there is none.
+std::string ignored_variable(const LaunchFlags& flags, const std::function<std::string(const char*)>& environment);
+
 // `environment` returns a variable's value or "". MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK (as torchrun and others
-// set them) count when no node flag is given. Throws ConfigError when what is said does not fit together.
+// set them) count when no node flag is given; two of the three without a default are an error. Throws ConfigError when what is said does not fit together.
 LaunchPlan plan_launch(const LaunchFlags& flags, const ParallelConfig& parallel,
                        const std::function<std::string(const char*)>& environment);
 

@@ -10,9 +10,9 @@
 namespace tutti {
 namespace {
 
-using Variables = std::map<std::string, std::string>;
+using Environment = std::map<std::string, std::string>;
 
-LaunchPlan plan(const LaunchFlags& flags, int tp, const Variables& variables = {}) {
+LaunchPlan plan(const LaunchFlags& flags, int tp, const Environment& variables = {}) {
   ParallelConfig parallel;
   parallel.tensor_parallel_size = tp;
   return plan_launch(flags, parallel, [&](const char* name) {
@@ -50,16 +50,39 @@ TEST(PlanLaunch, AsManyNodesAsHaveTheGpus) {
 }
 
 TEST(PlanLaunch, OneProcessARankFromTheEnvironment) {
-  const Variables variables = {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "777"}, {"WORLD_SIZE", "2"}, {"RANK", "1"}};
+  const Environment variables = {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "777"}, {"WORLD_SIZE", "2"}, {"RANK", "1"}};
   const LaunchPlan p = plan({}, 2, variables);
   EXPECT_EQ(p.role, Role::kAgent);
   EXPECT_EQ(p.first_rank, 1);
   EXPECT_EQ(p.num_ranks, 1);
   EXPECT_EQ(p.master_port, 777);
   EXPECT_EQ(plan({}, 2, {{"MASTER_ADDR", "h"}, {"WORLD_SIZE", "2"}, {"RANK", "0"}}).role, Role::kHead);
-  // Flags win, and half an environment is none.
+  // Flags win.
   EXPECT_EQ(plan({.nnodes = 2}, 2, variables).first_rank, -1);
-  EXPECT_EQ(plan({}, 2, {{"MASTER_ADDR", "h"}}).first_rank, -1);
+}
+
+TEST(PlanLaunch, TwoOfThreeVariablesAreRefused) {
+  EXPECT_THAT([] { plan({}, 1, {{"MASTER_ADDR", "h"}, {"WORLD_SIZE", "2"}}); },
+              testing::ThrowsMessage<ConfigError>(
+                  "MASTER_ADDR=h and WORLD_SIZE=2 are set, but not RANK: one process a rank needs MASTER_ADDR, WORLD_SIZE and RANK. "
+                  "Set RANK too, or unset the others (or say --nnodes 1) to run without them"));
+  EXPECT_THAT([] { plan({}, 1, {{"MASTER_ADDR", "h"}, {"RANK", "1"}}); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("but not WORLD_SIZE:")));
+  EXPECT_THAT([] { plan({}, 1, {{"WORLD_SIZE", "2"}, {"RANK", "0"}}); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("but not MASTER_ADDR:")));
+  EXPECT_EQ(plan({.nnodes = 1}, 1, {{"WORLD_SIZE", "2"}, {"RANK", "0"}}).num_nodes, 1);
+  EXPECT_EQ(plan({}, 1, {{"WORLD_SIZE", "1"}, {"RANK", "0"}}).num_nodes, 1);
+}
+
+TEST(PlanLaunch, OneVariableAloneIsAnotherPrograms) {
+  for (const char* name : {"MASTER_ADDR", "WORLD_SIZE", "RANK"}) {
+    EXPECT_EQ(plan({}, 1, {{name, "2"}}).role, Role::kHead) << name;
+    EXPECT_EQ(plan({}, 1, {{name, "2"}}).first_rank, -1) << name;
+    const auto environment = [&](const char* asked) { return std::string(asked) == name ? "2" : ""; };
+    EXPECT_EQ(ignored_variable({}, environment), std::string(name) + "=2");
+    EXPECT_EQ(ignored_variable({.nnodes = 1}, environment), "");
+  }
+  EXPECT_EQ(ignored_variable({}, [](const char*) { return "1"; }), "");
 }
 
 TEST(PlanLaunch, TheEnvironmentSaysHowManyRanksThereAre) {

@@ -22,6 +22,7 @@ struct MemberNode {
   std::string address;
   std::vector<int> ranks;
   NodeState state = NodeState::kChecking;
+  std::string link;  // the head's side of the way to it, "eth0 from 10.0.0.1"
   NodeHello hello;
   Clock::time_point last_heard{};
 };

@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr auto kRetryInterval = seconds(2);
+constexpr auto kStillWaiting = seconds(9);  // no line says so before
 constexpr auto kHeartbeatInterval = milliseconds(500);
 constexpr auto kHeadSilence = seconds(6);
 constexpr auto kConnectTimeout = seconds(5);
@@ -33,8 +34,15 @@ NodeAgent::NodeAgent(AgentOptions options, std::function<int()> signals)
 void NodeAgent::announce_wait(const std::string& why) {
   const std::string text = fmt::format("for the head at {}:{} ({}), trying every 2 s without end", options_.head_address,
                                        options_.control_port, why);
-  if (text != waiting_for_) log::line("waiting", text);
-  waiting_for_ = text;
+  const auto now = Clock::now();
+  if (waiting_for_.empty()) waiting_since_ = now;
+  if (text != waiting_for_) {
+    log::line("waiting", text);
+    waiting_for_ = text;
+    waiting_said_ = now;
+  } else if (now - waiting_said_ > kStillWaiting) {
+    log::progress("waiting", fmt::format("{:.0f} s {}", std::chrono::duration<double>(now - waiting_since_).count(), text));
+  }
 }
 
 void NodeAgent::pause(milliseconds duration) {
@@ -46,17 +54,33 @@ void NodeAgent::pause(milliseconds duration) {
 std::optional<TlsIdentity> NodeAgent::find_identity() {
   if (identity_) return identity_;
   token_ = worker_token(options_.token, options_.head_address);
-  if (!token_) {
-    if (!is_local_address(options_.head_address)) {
-      throw ConfigError(fmt::format(
-          "no cluster token for {}: type --token TOKEN, --token-file FILE or set TUTTI_CLUSTER_TOKEN. `tutti token` on "
-          "the head prints it",
-          options_.head_address));
-    }
-    return std::nullopt;
+  const bool here = is_local_address(options_.head_address);
+  const bool head_listens = !token_ && here && any_head_answers();
+  if (head_listens) token_ = worker_token(options_.token, options_.head_address);  // a head makes it before it listens
+  if (!token_ && head_listens) {
+    throw ConfigError(fmt::format(
+        "no cluster token for the head that listens at {}:{}: it was given one, or runs as another user, for it is not in {}. Type "
+        "the head's --token TOKEN, --token-file FILE or set TUTTI_CLUSTER_TOKEN",
+        options_.head_address, options_.control_port, token_path()));
   }
+  if (!token_ && !here) {
+    throw ConfigError(fmt::format(
+        "no cluster token for {}: type --token TOKEN, --token-file FILE or set TUTTI_CLUSTER_TOKEN. `tutti token` on "
+        "the head prints it",
+        options_.head_address));
+  }
+  if (!token_) return std::nullopt;
   identity_ = issue_identity(*token_);
   return identity_;
+}
+
+// A head is there, of whatever token.
+bool NodeAgent::any_head_answers() const {
+  const Deadline deadline = Deadline::after(kConnectTimeout);
+  std::string reason;
+  if (!connect_tcp(options_.head_address, options_.control_port, deadline, &reason)) return false;
+  const TlsIdentity stranger = issue_identity(ClusterToken::generate());
+  return probe_head(options_.head_address, options_.control_port, stranger, deadline).result == ProbeResult::kWrongToken;
 }
 
 bool NodeAgent::head_answers(const TlsIdentity& identity) {
@@ -157,6 +181,10 @@ NodeAgent::Outcome NodeAgent::serve_events(Queue<Event>& events) {
     }
     last_heard_ = Clock::now();
     if (const auto* gone = std::get_if<Gone>(&*event)) {
+      if (leave_by_) {
+        log::fact("ended", "the head has let this node go");
+        return Outcome::kLeft;
+      }
       log::warning("the head at {}:{} is gone: {}", options_.head_address, options_.control_port, gone->why);
       return Outcome::kLost;
     }
@@ -172,7 +200,7 @@ bool NodeAgent::wants_to_leave() {
   if (!leave_by_) {
     const std::chrono::duration<double> drain(shutdown_timeout_s_);
     leave_by_ = Deadline::after(kLeavePatience + std::chrono::duration_cast<milliseconds>(drain));
-    log::fact("draining", "the head lets running requests finish, then this node leaves. Ctrl-C again leaves now");
+    log::fact("draining", "the head lets running requests finish, or wait for another node, then this node leaves. Ctrl-C again leaves now");
     client_->send(Leaving{"its worker was asked to end"});
   }
   return leave_by_->passed();

@@ -68,6 +68,7 @@ class NodeAgent {
   enum class Outcome { kHeadEnded, kClusterFailed, kLost, kRetry, kLeft };
 
   std::optional<TlsIdentity> find_identity();
+  bool any_head_answers() const;
   bool head_answers(const TlsIdentity& identity);
   Outcome serve_head(const TlsIdentity& identity);
   Outcome serve_events(Queue<Event>& events);
@@ -93,6 +94,8 @@ class NodeAgent {
   std::optional<ClusterToken> token_;
   std::optional<TlsIdentity> identity_;
   std::string waiting_for_;                 // the reason last shown, so that it is shown once
+  Clock::time_point waiting_since_{};
+  Clock::time_point waiting_said_{};
   std::unique_ptr<ControlClient> client_;
   // Written by the main thread with the mutex held, read on the client's thread too.
   mutable std::mutex ranks_mutex_;

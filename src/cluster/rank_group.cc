@@ -155,7 +155,7 @@ void RankGroup::on_state(int rank, char state) {
 void RankGroup::fail_stopped(int rank) {
   const Rank& r = ranks_[static_cast<size_t>(rank)];
   fail(Gravity::kKilled, rank,
-       fmt::format("{} is stopped (process state {}): kill -CONT {} wakes it", name(rank), r.state, r.place.pid));
+       fmt::format("{} is stopped (process state {}), by SIGSTOP or a debugger: it answers nobody and is given up", name(rank), r.state));
 }
 
 // With mutex_ held.

@@ -151,7 +151,7 @@ TEST_F(RankGroupTest, ABrokenConnectionNamesTheRank) {
 
 // A stopped rank is late for the others long before its parent loses patience; either may speak first.
 TEST_F(RankGroupTest, ALateRankThatIsStoppedIsCalledThat) {
-  const std::string stopped = "rank 1 (node2, pid 4711) is stopped (process state T): kill -CONT 4711 wakes it";
+  const std::string stopped = "rank 1 (node2, pid 4711) is stopped (process state T), by SIGSTOP or a debugger: it answers nobody and is given up";
   group.on_state(1, 'T');
   EXPECT_EQ(group.failure(), std::nullopt);
   group.on_frame(0, {FrameType::kFailed, pack_pair("comm", "step 3: rank 1 (node2): late, nothing from it for 3.0 s")});

@@ -172,22 +172,24 @@ Owned<SSL_CTX, SSL_CTX_free> probe_context(const TlsIdentity& identity) {
   return context;
 }
 
-// Drives the handshake on a non-blocking socket. False when the peer does not speak TLS in time.
-bool handshake(SSL* ssl, int fd, Deadline deadline, std::string* detail) {
+// Drives the handshake on a non-blocking socket. kNotTutti when the peer does not speak TLS in time; a connection that is closed
+// says nothing against the peer, a head that ends or only starts does that.
+ProbeResult handshake(SSL* ssl, int fd, Deadline deadline, std::string* detail) {
   while (true) {
     ERR_clear_error();
     const int n = SSL_connect(ssl);
-    if (n == 1) return true;
+    if (n == 1) return ProbeResult::kOk;
     const int error = SSL_get_error(ssl, n);
     if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) {
-      *detail = error == SSL_ERROR_SSL ? openssl_reason() : "it closed the connection";
-      return false;
+      const bool closed = error != SSL_ERROR_SSL || ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+      *detail = closed ? "it closed the connection, as a head that starts or ends" : openssl_reason();
+      return closed ? ProbeResult::kRefused : ProbeResult::kNotTutti;
     }
     pollfd entry{fd, static_cast<short>(error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT), 0};
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
     if (ms <= 0 || ::poll(&entry, 1, static_cast<int>(std::min<int64_t>(ms, 60'000))) == 0) {
       *detail = "it does not answer";
-      return false;
+      return ProbeResult::kNotTutti;
     }
   }
 }
@@ -216,7 +218,8 @@ Probe probe_head(const std::string& address, int port, const TlsIdentity& identi
   Owned<SSL, SSL_free> ssl(SSL_new(context.get()));
   require(ssl && SSL_set_fd(ssl.get(), socket.get()) == 1 && SSL_set_tlsext_host_name(ssl.get(), kTlsName) == 1,
           "prepare TLS");
-  if (!handshake(ssl.get(), socket.get(), deadline, &reason)) return {ProbeResult::kNotTutti, reason};
+  const ProbeResult result = handshake(ssl.get(), socket.get(), deadline, &reason);
+  if (result != ProbeResult::kOk) return {result, reason};
 
   const Certificate peer(SSL_get1_peer_certificate(ssl.get()));
   if (peer == nullptr || X509_check_host(peer.get(), kTlsName, 0, 0, nullptr) != 1) {

@@ -26,7 +26,7 @@ TlsIdentity issue_identity(const ClusterToken& token);
 
 enum class ProbeResult {
   kOk,          // a head with our token
-  kRefused,     // nobody listens, or no route
+  kRefused,     // nobody listens, no route, or the connection was closed
   kNotTutti,    // somebody else listens there
   kWrongToken,  // a head with another token
 };

@@ -29,6 +29,16 @@ class Refusals(ClusterTest):
         self.assertEqual(worker.wait_exit(), 4)
         self.assertRegex(worker.log(), r"error +refused by 127.0.0.1: wrong token.*`tutti token` on the head prints the right one. Exit 4")
 
+    def test_a_worker_without_the_token_of_the_head_beside_it(self):
+        self.head_that_waits()
+        worker = self.worker(env={"TUTTI_CLUSTER_TOKEN": None}, home=self.home / "another-user")
+        self.assertEqual(worker.wait_exit(), 2, worker.log())
+        self.assertRegex(worker.log(), rf"error +no cluster token for the head that listens at 127.0.0.1:{self.control_port}: .*--token TOKEN")
+
+    def test_a_worker_says_again_that_it_waits(self):
+        worker = self.worker("--port", 0)
+        worker.wait_for(r"waiting +1\d s for the head at 127.0.0.1:\d+ \(connection refused\), trying every 2 s", 20)
+
     def test_a_short_token_is_refused(self):
         worker = self.worker(env={"TUTTI_CLUSTER_TOKEN": "secret"})
         self.assertEqual(worker.wait_exit(), 2)
@@ -38,8 +48,8 @@ class Refusals(ClusterTest):
         head = self.head_that_waits()
         worker = self.worker("-tp", 4)
         self.assertEqual(worker.wait_exit(), 4)
-        self.assertRegex(worker.log(), r"refused by 127.0.0.1: the nodes differ. Exit 4\n.*\(head\) +.*\(this node\)\n.*--tensor-parallel-size +2 +4")
-        head.wait_for(r"warning +.* is refused: the nodes differ")
+        self.assertRegex(worker.log(), r"refused by 127.0.0.1: the nodes differ. Exit 4\n.*\(head\) +.*\(joining\)\n.*--tensor-parallel-size +2 +4")
+        head.wait_for(r"warning +.* is refused: the nodes differ\n.*\(head\) +.*\(joining\)\n")
 
     def test_other_model_files_are_named(self):
         self.head_that_waits()
@@ -93,7 +103,7 @@ class Refusals(ClusterTest):
     def test_nobody_comes(self):
         head = self.serve("-tp", 2, "--nnodes", 2, "--ready-timeout", 1)
         self.assertEqual(head.wait_exit(), 4)
-        self.assertRegex(head.log(), r"error +need 2 ranks, have 1 on .* after 1 s; nobody tried to join.*Exit 4")
+        self.assertRegex(head.log(), r"error +need 2 ranks, have 1 on .* after 1 s; nobody tried to join.*`tutti worker` on the other nodes.* --ready-timeout gives them longer. Exit 4")
 
     def test_taken_ports_name_the_process(self):
         with socket.socket() as taken:
@@ -109,7 +119,9 @@ class Refusals(ClusterTest):
             taken.listen()
             head = self.serve()
             self.assertEqual(head.wait_exit(), 2)
-        self.assertRegex(head.log(), rf"port {self.control_port} is taken by pid {os.getpid()}.*--master-port")
+        self.assertRegex(head.log(), rf"port {self.control_port} is taken by pid {os.getpid()}")
+        # A head there has the 100 ports after its own, too.
+        self.assertGreater(int(head.wait_for(r"--master-port (\d+), or end it").group(1)), self.control_port + 100)
 
     def test_taken_data_ports_are_named(self):
         with socket.socket() as taken:
@@ -131,6 +143,7 @@ class Refusals(ClusterTest):
                                    (["serve", self.model, "--data-ports", "9-1"], "--data-ports 9-1: expected a range"),
                                    (["serve", self.model, "--tcp-streams", "0"], "--tcp-streams 0: expected 1 to 64"),
                                    (["serve", self.model, "-tp", "2", "--tensor-split", "2"], "--tensor-split has 1 numbers"),
+                                   (["serve", self.model, "-dp", "2"], "--port 8001 --master-port 29601 for the second"),
                                    (["serve", self.model, "--enable-lora"], "LoRA adapters are not served")]:
             process = self.start(*arguments)
             self.assertEqual(process.wait_exit(), 2)

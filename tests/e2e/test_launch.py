@@ -88,6 +88,11 @@ class Launch(ClusterTest):
         head = self.serve(*flags, "--node-rank", 0)
         head.wait_for(READY)
         other.wait_for(r"joined +cluster 0011 as rank 1")
+        health = other.wait_for(r"ready +rank 1 serves\.( Health and metrics: http://127.0.0.1:8001\.)?").group(1)
+        if health:
+            self.assertIn('"ready"', self.get("/health", port=8001))
+        else:
+            other.wait_for("port 8001 is taken.*: no /health and /metrics of this node")
         self.assertEqual(self.complete(), self.reference_text())
         self.end(head)
         self.assertEqual(other.wait_exit(), 0, other.log())

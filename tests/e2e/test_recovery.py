@@ -90,6 +90,25 @@ class Recovery(ClusterTest):
         head.wait_for(r"waiting +for 1 more rank, for [\d]+ s \(--recovery-wait\)")
         head.wait_for(r"ready +TP=2 again")
 
+    def test_another_worker_takes_the_place_of_one_that_leaves(self):
+        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 60)
+        first = self.worker()
+        head.wait_for(READY)
+        first.wait_for("ready +rank 1 serves")
+        whole = self.undisturbed()
+
+        def replace():
+            first.signal(signal.SIGTERM)
+            threading.Timer(1.0, self.worker).start()
+
+        self.assertEqual(self.disturbed(replace), whole)
+        head.wait_for(r"warning +rank 1 \(.*\) is lost: its worker was asked to end\. Requests wait, for 60 s \(--recovery-wait\)")
+        head.wait_for(r"ready +TP=2 again")
+        self.assertEqual(first.wait_exit(), 0, first.log())
+        first.wait_for("ended +the head has let this node go")
+        head.signal(signal.SIGTERM)
+        self.assertEqual(head.wait_exit(), 0, head.log())
+
     def test_nobody_comes_back(self):
         head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 2)
         worker = self.worker()
