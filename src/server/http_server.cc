@@ -2,12 +2,14 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -22,13 +24,22 @@ using asio::local::stream_protocol;
 
 constexpr std::chrono::milliseconds kTick{100};
 
-// A thousand streams are a thousand descriptors; shells often allow 1,024 although the system would give
-// more.
-void raise_descriptor_limit() {
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr auto kAcceptWarning = std::chrono::seconds(10);  // one in so long
+
+// A thousand streams are a thousand descriptors; shells often allow 1,024 although the system would give more. Some are left for
+// ranks, files and other nodes, whatever clients do.
+HttpConfig within_descriptor_limit(HttpConfig config) {
+  constexpr rlim_t kKept = 256;  // or half of few
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) log::debug("the limit of open files could not be raised");
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return config;
+  if (limit.rlim_cur < limit.rlim_max) {
+    const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+  }
+  const rlim_t most = limit.rlim_cur - std::min(kKept, limit.rlim_cur / 2);
+  config.max_connections = static_cast<int>(std::min<rlim_t>(static_cast<rlim_t>(config.max_connections), most));
+  return config;
 }
 
 }  // namespace
@@ -216,6 +227,8 @@ void HttpServer::Impl::listen_tcp() {
 
 void HttpServer::Impl::listen_unix() {
   asio::io_context& io = loops[0]->io();
+  constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
+  if (config.uds.size() > kLongest) throw ConfigError(fmt::format("--uds {}: a socket's path has {} bytes at most, this one {}", config.uds, kLongest, config.uds.size()));
   const stream_protocol::endpoint endpoint(config.uds);
   boost::system::error_code ec;
   // A socket file that nobody listens on is left from an earlier run.
@@ -278,14 +291,18 @@ void HttpServer::Impl::accepted(S socket, IoLoop& loop) {
 
 template <typename Acceptor>
 asio::awaitable<void> HttpServer::Impl::accept(Acceptor& acceptor) {
+  Clock::time_point next_warning{};
   while (acceptor.is_open()) {
     IoLoop& loop = emptiest_loop();
     auto [ec, socket] = co_await acceptor.async_accept(loop.io(), kAwaitResult);
     if (ec == asio::error::operation_aborted) break;
     if (ec) {
       // Out of descriptors or memory: wait for connections to end rather than spin.
-      log::warning("a connection could not be accepted: {}. Trying again in 100 ms", ec.message());
-      asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(100));
+      if (const auto now = Clock::now(); now >= next_warning) {
+        log::warning("connections cannot be accepted: {}. Trying again every 100 ms", ec.message());
+        next_warning = now + kAcceptWarning;
+      }
+      asio::steady_timer pause(acceptor.get_executor(), kAcceptPause);
       co_await pause.async_wait(kAwaitResult);
       continue;
     }
@@ -294,8 +311,7 @@ asio::awaitable<void> HttpServer::Impl::accept(Acceptor& acceptor) {
 }
 
 HttpServer::HttpServer(const HttpConfig& config, HttpHandler handler)
-    : impl_(std::make_unique<Impl>(config, std::move(handler))) {
-  raise_descriptor_limit();
+    : impl_(std::make_unique<Impl>(within_descriptor_limit(config), std::move(handler))) {
   if (config.tls.enabled()) impl_->load_tls();
   for (int i = 0; i < std::max(1, config.io_threads); ++i) {
     impl_->loops.push_back(

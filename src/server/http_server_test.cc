@@ -347,6 +347,16 @@ TEST_F(HttpServerTest, ATakenPortNamesItsOwner) {
   }
 }
 
+TEST_F(HttpServerTest, ALongUnixSocketIsNamed) {
+  config.uds = "/tmp/" + std::string(200, 'a');
+  try {
+    start_echo();
+    FAIL() << "a path that no socket can have";
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("a socket's path has 107 bytes at most, this one 205"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(HttpServerTest, UnixSocket) {
   config.uds = ::testing::TempDir() + "tutti_http_test_" + std::to_string(getpid()) + ".sock";
   for (int run = 0; run < 2; ++run) {

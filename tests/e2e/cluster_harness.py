@@ -58,8 +58,8 @@ def children_of(pid):
 class Tutti:
     """One process of the program; its stderr is kept line by line."""
 
-    def __init__(self, *arguments, home, env=None, netns=None, binary=BINARY):
-        command = [binary, *map(str, arguments)]
+    def __init__(self, *arguments, home, env=None, netns=None, binary=BINARY, prefix=()):
+        command = [*prefix, binary, *map(str, arguments)]
         if netns:
             command = ["ip", "netns", "exec", netns, *command]
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "VLLM_", "MASTER_"))}

@@ -2,6 +2,7 @@
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -55,6 +56,16 @@ class Recovery(ClusterTest):
             self.assertEqual(self.sockets_of(rank) & own, set())
         head.signal(signal.SIGTERM)
         self.assertEqual(head.wait_exit(), 0, head.log())
+
+    def test_connections_leave_descriptors_for_ranks(self):
+        head = self.serve("--recovery-wait", 30, prefix=("prlimit", "--nofile=96:96"))
+        head.wait_for(READY)
+        idle = [socket.create_connection(("127.0.0.1", self.port), timeout=10) for _ in range(200)]
+        os.kill(children_of(head.pid)[0], signal.SIGKILL)
+        head.wait_for(r"ready +TP=1 again")
+        for connection in idle:
+            connection.close()
+        self.assertTrue(self.complete())
 
     def test_an_idle_cluster_heals_before_the_next_request(self):
         head = self.serve("-tp", 2, "--recovery-wait", 30)
