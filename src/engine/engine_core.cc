@@ -14,6 +14,8 @@ namespace {
 constexpr auto kStepTimeout = std::chrono::seconds(300);
 // How long an idle engine sleeps before it looks at drain and stop again.
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
+// So many losses of ranks without a token between them are one request's fault, most likely that which came last.
+constexpr int kMostLosses = 3;
 constexpr const char* kShuttingDown = "the server is shutting down";
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
@@ -133,6 +135,7 @@ void EngineCore::step() {
   --steps_in_flight_;
   const auto answered = Clock::now();
   scheduler_->update(output);
+  if (!output.sampled.empty()) losses_in_a_row_ = 0;
   host_seconds_ += seconds_between(answered, Clock::now());
   record(output, begin, answered);
 }
@@ -166,7 +169,12 @@ bool EngineCore::recover(const std::string& message) {
   hand_out();
   if (!executor_.recover(message)) return false;
   steps_in_flight_ = 0;
+  const std::optional<RequestId> newest = scheduler_->newest_running();
   scheduler_->restart();
+  if (++losses_in_a_row_ < kMostLosses || !newest) return true;
+  const std::string error = "ranks were lost " + std::to_string(losses_in_a_row_) + " times before a token came, last: " + message;
+  log::warning("{}. The request that came last ends with this error, the others are tried again", error);
+  scheduler_->abort(*newest, FinishReason::kError, error);
   return true;
 }
 

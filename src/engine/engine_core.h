@@ -97,6 +97,7 @@ class EngineCore {
   // Engine thread only.
   std::unique_ptr<Scheduler> scheduler_;
   int steps_in_flight_ = 0;
+  int losses_in_a_row_ = 0;  // of ranks, without a token between them
   int64_t steps_ = 0;
   double step_seconds_ = 0.0;
   double compute_seconds_ = 0.0;

@@ -1,5 +1,6 @@
 #include "engine/engine_core.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -88,6 +89,21 @@ TEST_F(EngineCoreTest, RecoveredRanksGoOnWhereTheOthersStopped) {
   ASSERT_TRUE(core_->add_request(request(1, 7)));
   EXPECT_EQ(wait_for(1).finish_reason, FinishReason::kLength);
   EXPECT_EQ(tokens_[1], (std::vector<int32_t>{50, 51, 52, 53, 54, 55, 56}));
+  EXPECT_TRUE(core_->stats().healthy);
+}
+
+// What kills its ranks each time does not do so for ever, and the others get their answers.
+TEST_F(EngineCoreTest, ARequestThatRanksDoNotSurviveEnds) {
+  executor_.can_recover = true;
+  executor_.rule = [](RequestId id, int64_t) -> int32_t { return id == 2 ? throw CommError("rank 0 is lost") : 50; };
+  start();
+  ASSERT_TRUE(core_->add_request(request(1, 200)));
+  ASSERT_TRUE(core_->add_request(request(2, 5)));
+  ASSERT_TRUE(core_->add_request(request(3, 5)));
+  const TokenOutput end = wait_for(2);
+  EXPECT_EQ(end.finish_reason, FinishReason::kError);
+  EXPECT_THAT(end.error, testing::HasSubstr("before a token came, last: rank 0 is lost"));
+  EXPECT_EQ(wait_for(1).finish_reason, FinishReason::kLength);
   EXPECT_TRUE(core_->stats().healthy);
 }
 

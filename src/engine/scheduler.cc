@@ -96,6 +96,12 @@ void Scheduler::abort_all(FinishReason reason, const std::string& error) {
   for (RequestId id : ids) abort(id, reason, error);
 }
 
+std::optional<RequestId> Scheduler::newest_running() const {
+  if (running_.empty()) return std::nullopt;
+  const auto newest = std::max_element(running_.begin(), running_.end(), [](const auto& a, const auto& b) { return a.second->order < b.second->order; });
+  return newest->second->spec.id;
+}
+
 void Scheduler::restart() {
   in_flight_.clear();
   dropped_.clear();

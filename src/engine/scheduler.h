@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -58,6 +59,8 @@ class Scheduler {
   // The workers have lost everything: all requests wait again, with the tokens they have; steps in flight are forgotten
   // and numbered from 1 again.
   void restart();
+  // Of the requests that have a place: the one that came last.
+  std::optional<RequestId> newest_running() const;
   // What has happened to requests since the last call.
   std::vector<TokenOutput> take_outputs();
 
