@@ -1,10 +1,13 @@
 // `tutti bench serve`: load on a running OpenAI-compatible server, printed and saved in the form of `vllm bench serve`.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -125,7 +128,7 @@ void result_flags(FlagParser& p, Options& o) {
   p.toggle("--save-result", &o.save_result, "write a JSON file");
   p.toggle("--save-detailed", &o.save_detailed, "with the numbers of every request");
   p.toggle("--append-result", &o.append_result, "as a further line of the file");
-  p.value("--result-dir", &o.result_dir, "for the file");
+  p.value("--result-dir", &o.result_dir, "folder of the file, made where it is missing");
   p.value("--result-filename", &o.result_filename, "in place of LABEL-RATEqps-MODEL-TIME.json");
   p.list("--metadata", &o.metadata, "KEY=VALUE, kept in the file");
   p.value("--label", &o.label, "of the run; left out: the backend");
@@ -302,8 +305,31 @@ std::string now_text() {
   return text;
 }
 
-void save(const Options& o, const std::string& model, const std::string& tokenizer, const ServeReport& report) {
-  const std::string date = now_text();
+std::string result_file(const Options& o, const std::string& model, const std::string& date) {
+  std::string file = o.result_filename;
+  if (file.empty()) {
+    const std::string rate = o.arrivals.ramp_up.empty() ? o.rate + "qps"
+                                                        : fmt::format("ramp-up-{}-{:g}qps-{:g}qps", o.arrivals.ramp_up,
+                                                                      o.arrivals.ramp_start, o.arrivals.ramp_end);
+    const std::string limit = o.max_concurrency > 0 ? fmt::format("-concurrency{}", o.max_concurrency) : "";
+    file = fmt::format("{}-{}{}-{}-{}.json", o.label.empty() ? o.backend : o.label, rate, limit,
+                       model.substr(model.rfind('/') + 1), date);
+  }
+  return o.result_dir.empty() ? file : o.result_dir + "/" + file;
+}
+
+// Before the load: nobody wants to learn after an hour that its result has no place.
+void make_result_folder(const std::string& file) {
+  const std::filesystem::path parent = std::filesystem::path(file).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (error) throw IoError(fmt::format("cannot write results to {} ({}): give another --result-dir", folder, error.message()));
+}
+
+void save(const Options& o, const std::string& file, const std::string& date, const std::string& model, const std::string& tokenizer,
+          const ServeReport& report) {
   const bool ramp = !o.arrivals.ramp_up.empty();
   Json out = {{"date", date},
               {"backend", o.backend},
@@ -324,15 +350,6 @@ void save(const Options& o, const std::string& model, const std::string& tokeniz
     out["ramp_up_end_rps"] = o.arrivals.ramp_end;
   }
   out.update(report.json(o.save_detailed));
-  std::string file = o.result_filename;
-  if (file.empty()) {
-    const std::string rate = ramp ? fmt::format("ramp-up-{}-{:g}qps-{:g}qps", o.arrivals.ramp_up, o.arrivals.ramp_start, o.arrivals.ramp_end)
-                                  : o.rate + "qps";
-    const std::string limit = o.max_concurrency > 0 ? fmt::format("-concurrency{}", o.max_concurrency) : "";
-    file = fmt::format("{}-{}{}-{}-{}.json", o.label.empty() ? o.backend : o.label, rate, limit,
-                       model.substr(model.rfind('/') + 1), date);
-  }
-  if (!o.result_dir.empty()) file = o.result_dir + "/" + file;
   if (o.append_result) {
     std::ofstream stream(file, std::ios::app);
     stream << dump_json(out) << '\n';
@@ -367,6 +384,10 @@ int run_bench_serve(const Arguments& arguments) {
 
   const Json served = ask_for_model(o, signals);
   const std::string model = !o.served_name.empty() ? o.served_name : !o.model.empty() ? o.model : served.value("id", std::string());
+  const bool saves = o.save_result || o.append_result;
+  const std::string date = now_text();
+  const std::string file = result_file(o, model, date);
+  if (saves) make_result_folder(file);
   const std::string tokenizer_name = find_tokenizer(o, served);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(tokenizer_name);
   const std::vector<BenchPrompt> prompts = make_prompts(o.workload, *tokenizer);
@@ -388,7 +409,7 @@ int run_bench_serve(const Arguments& arguments) {
       break;
     }
   }
-  if (o.save_result || o.append_result) save(o, model, tokenizer_name, report);
+  if (saves) save(o, file, date, model, tokenizer_name, report);
   return static_cast<int>(report.failed() > 0 ? ExitCode::kFindings : ExitCode::kOk);
 }
 

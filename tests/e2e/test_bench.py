@@ -23,7 +23,7 @@ class BenchServe(ApiTest):
         return bench("serve", "--port", self.port, "--api-key", KEY, "--ignore-eos", *flags)
 
     def test_numbers_add_up(self):
-        folder = pathlib.Path(self.folder.name)
+        folder = pathlib.Path(self.folder.name) / "results" / "of today"  # made by the benchmark
         done = self.serve("--num-prompts", 12, "--random-input-len", 30, "--random-output-len", 9, "--max-concurrency", 4,
                           "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,99", "--save-result",
                           "--save-detailed", "--result-dir", folder, "--goodput", "ttft:60000", "--metadata", "machine=here")
@@ -66,6 +66,13 @@ class BenchServe(ApiTest):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"Failed requests: +3 ")
         self.assertIn("3 of 3 requests failed, the first one: the server answers 400: ", done.stderr)
+
+    def test_a_place_that_cannot_be_written_is_said_before_the_load(self):
+        done = self.serve("--num-prompts", 2, "--save-result", "--result-dir", "/proc/results")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("cannot write results to /proc/results", done.stderr)
+        self.assertNotIn(" load ", done.stderr)
+        self.assertEqual(done.stdout, "")
 
     def test_what_cannot_be_is_said(self):
         for flags, message in ((("--backend", "tgi"), "--backend tgi: expected openai"), (("--request-rate", "0"), "--request-rate 0"),
