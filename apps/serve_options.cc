@@ -145,7 +145,7 @@ void server_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--request-timeout", &raw.request_timeout, "seconds of a request that states none (X-Request-Timeout); 0 = no limit");
   p.value("--max-logprobs", &s.max_logprobs, "most log-probabilities a request may ask for (20); -1 = no limit");
   p.value("--stream-interval", &s.stream_interval, "tokens of a streamed event, after the first (1)");
-  p.value("--metrics-prefix", &raw.metrics_prefix, "of /metrics, in place of tutti: and vllm:");
+  p.value("--metrics-prefix", &raw.metrics_prefix, "of the families that vLLM has too, in place of vllm:; all are under tutti:");
 }
 
 std::vector<int> parse_int_list(const std::string& text, const std::string& flag) {
@@ -336,7 +336,11 @@ void settle_server(ServeOptions& o, const RawValues& raw) {
   s.default_chat_template_kwargs = parse_object(raw.chat_template_kwargs, "--default-chat-template-kwargs");
   s.priority_policy = o.engine.scheduler.priority_policy;
   s.version = build_id();
-  if (!raw.metrics_prefix.empty()) s.metrics_prefixes = {raw.metrics_prefix};
+  if (raw.metrics_prefix == "tutti:") {
+    s.metrics_prefixes = {"tutti:"};
+  } else if (!raw.metrics_prefix.empty()) {
+    s.metrics_prefixes = {"tutti:", raw.metrics_prefix};
+  }
   if (o.engine.served_model_names.empty()) o.engine.served_model_names = {o.engine.model};
 }
 
