@@ -183,7 +183,10 @@ class Listeners(unittest.TestCase):
     def test_what_cannot_be_had_ends_with_exit_code_2(self):
         for flags, message in ((("--data-parallel-size", 2), "--data-parallel-size cannot be had"),
                                (("--no-such-flag",), "unknown flag --no-such-flag"), (("--port", 99999), "--port 99999"),
-                               (("--enable-auto-tool-choice",), "--tool-call-parser"), (("--api-key", ""), "--api-key")):
+                               (("--enable-auto-tool-choice",), "--tool-call-parser"), (("--api-key", ""), "--api-key"),
+                               (("--max-model-len", 1000, "--num-gpu-blocks-override", 10, "-tp", 2),
+                                "error     the KV cache is too small: one sequence of 1000 tokens (--max-model-len) needs 63 blocks, --num-gpu-blocks-override 10 "
+                                "has room for 10. Say --num-gpu-blocks-override 63, or --max-model-len 160")):
             done = subprocess.run([BINARY, "serve", self.model, "--load-format", "dummy", *map(str, flags)], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(message, done.stderr)
