@@ -26,6 +26,7 @@
 #include "bench/serve_report.h"
 #include "cluster/network.h"
 #include "cluster/node_facts.h"
+#include "cluster/units.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 
@@ -277,7 +278,7 @@ std::vector<LoadResult> warm_and_load(const Options& o, const LoadTarget& target
                                       Signals& signals, double* seconds) {
   LoadOptions load{.max_concurrency = o.max_concurrency};
   if (o.num_warmups > 0) {
-    log::fact("warm-up", "{} requests", o.num_warmups);
+    log::fact("warm-up", "{}", count_of(o.num_warmups, "request"));
     std::vector<LoadRequest> few;
     for (int64_t i = 0; i < o.num_warmups; ++i) few.push_back({requests[static_cast<size_t>(i) % requests.size()].body});
     load.on_progress = [&](int64_t, int64_t) { return signals.interrupted(); };
@@ -285,15 +286,26 @@ std::vector<LoadResult> warm_and_load(const Options& o, const LoadTarget& target
   }
   const auto begin = Clock::now();
   load.on_progress = [&](int64_t done, int64_t failed) {
-    if (!o.disable_tqdm) {
-      log::progress("load", fmt::format("{} of {} requests done, {} failed, {:.0f} s", done, requests.size(), failed,
-                                        std::chrono::duration<double>(Clock::now() - begin).count()));
+    const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (!o.disable_tqdm && elapsed > 2) {  // a short load is over before anybody reads it
+      log::progress("load", fmt::format("{} of {} done, {} failed, {:.0f} s", done,
+                                        count_of(static_cast<int64_t>(requests.size()), "request"), failed, elapsed));
     }
     return signals.interrupted();
   };
   std::vector<LoadResult> results = run_load(target, requests, load);
   *seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return results;
+}
+
+// "all at once", "5 a second (burstiness 1), at most 8 at once"
+std::string describe_arrivals(const Options& o) {
+  const std::string limit = o.max_concurrency > 0 ? fmt::format("at most {} at once", o.max_concurrency) : "";
+  if (o.arrivals.ramp_up.empty() && o.rate == "inf") return limit.empty() ? "all at once" : limit;
+  const std::string rate = o.arrivals.ramp_up.empty()
+                               ? fmt::format("{:g} a second (burstiness {:g})", o.arrivals.rate, o.arrivals.burstiness)
+                               : fmt::format("{:g} to {:g} a second ({})", o.arrivals.ramp_start, o.arrivals.ramp_end, o.arrivals.ramp_up);
+  return limit.empty() ? rate : rate + ", " + limit;
 }
 
 std::string now_text() {
@@ -396,8 +408,8 @@ int run_bench_serve(const Arguments& arguments) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     requests.push_back({request_body(o, model, prompts[i], extra), arrivals[i], o.request_id_prefix + std::to_string(i)});
   }
-  log::fact("load", "{} requests to {}{} (model {}): rate {}, burstiness {:g}, at most {} at once", requests.size(), o.base_url,
-            o.endpoint, model, o.rate, o.arrivals.burstiness, o.max_concurrency > 0 ? std::to_string(o.max_concurrency) : "any number");
+  log::fact("load", "{} to {}{} (model {}), {}", count_of(static_cast<int64_t>(requests.size()), "request"), o.base_url, o.endpoint,
+            model, describe_arrivals(o));
   double seconds = 0;
   const std::vector<LoadResult> results = warm_and_load(o, make_target(o), requests, signals, &seconds);
   const ServeReport report(prompts, results, seconds, report_form);

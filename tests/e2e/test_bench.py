@@ -54,11 +54,14 @@ class BenchServe(ApiTest):
         chat = self.serve("--backend", "openai-chat", "--num-prompts", 6, "--input-len", 12, "--output-len", 4, "--request-rate", 30,
                           "--burstiness", 2, "--num-warmups", 1)
         self.assertEqual(chat.returncode, 0, chat.stderr)
+        self.assertIn(f"(model {MODEL}), 30 a second (burstiness 2)\n", chat.stderr)
         self.assertRegex(chat.stdout, r"Request rate configured \(RPS\): +30.00")
         self.assertRegex(chat.stdout, r"Total generated tokens: +24 ")
         prefixes = self.serve("--dataset-name", "prefix_repetition", "--num-prompts", 8, "--prefix-repetition-prefix-len", 64,
                               "--prefix-repetition-suffix-len", 8, "--prefix-repetition-num-prefixes", 2, "--output-len", 2)
         self.assertEqual(prefixes.returncode, 0, prefixes.stderr)
+        self.assertIn(f"8 requests to http://127.0.0.1:{self.port}/v1/completions (model {MODEL}), all at once\n", prefixes.stderr)
+        self.assertNotIn(" done, ", prefixes.stderr)  # no progress of a load that is over at once
         self.assertRegex(prefixes.stdout, r"Total input tokens: +576 ")
 
     def test_failures_are_counted_and_named(self):
