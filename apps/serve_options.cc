@@ -97,7 +97,7 @@ void engine_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--kv-cache-metrics-sample", &cache.kv_cache_metrics_sample, "share of the blocks that --kv-cache-metrics follows (0.01)");
   p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step (2048; 8192 on GPUs of 70 GiB and more, 256 on CPUs)");
   p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step (256; 1024 on GPUs of 70 GiB and more)");
-  p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps (on)");
+  p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps (on); off: a step holds --max-model-len tokens");
   p.count("--long-prefill-token-threshold", &scheduler.long_prefill_token_threshold, "most prompt tokens of one request in a step (0 = no limit)");
   p.value("--scheduling-policy", &raw.scheduling_policy, "fcfs, or priority: lower numbers first");
   p.count("--max-queue-size", &scheduler.max_queue_size, "waiting requests before 429 (4096)");
@@ -231,13 +231,16 @@ void settle_device(EngineConfig& engine, const RawValues& raw) {
 
 // A large GPU is kept busy by larger steps. As with vLLM, what is not said depends on it. A CPU computes a token as fast among 200
 // others as among 2,000, and a step of 2,000 would keep everybody waiting for seconds.
-void settle_step_size(SchedulerConfig& scheduler, const EngineConfig& engine, const FlagParser& p) {
+void settle_step_size(ServeOptions& o, const FlagParser& p) {
   constexpr int64_t kLargeGpu = int64_t{70} << 30;
-  if (engine.device == "cpu" && scheduler.enable_chunked_prefill && !p.given("--max-num-batched-tokens")) {
+  const EngineConfig& engine = o.engine;
+  SchedulerConfig& scheduler = o.engine.scheduler;
+  o.step_size_given = p.given("--max-num-batched-tokens");
+  if (engine.device == "cpu" && scheduler.enable_chunked_prefill && !o.step_size_given) {
     scheduler.max_num_batched_tokens = 256;
   }
   if (engine.device != "cuda" || cuda::total_memory(Device::cuda(0)) < kLargeGpu) return;
-  if (!p.given("--max-num-batched-tokens")) scheduler.max_num_batched_tokens = 8192;
+  if (!o.step_size_given) scheduler.max_num_batched_tokens = 8192;
   if (!p.given("--max-num-seqs")) scheduler.max_num_seqs = 1024;
 }
 
@@ -416,7 +419,7 @@ ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
   o.notes = p.parse(arguments);
   read_vllm_environment(o, raw, p);
   settle_model(o, raw);
-  settle_step_size(o.engine.scheduler, o.engine, p);
+  settle_step_size(o, p);
   settle_server(o, raw);
   note_cluster_flags(o, raw, p);
   o.parallel_given = p.given("--tensor-parallel-size") || p.given("--pipeline-parallel-size");
@@ -441,7 +444,7 @@ ServeOptions parse_model_options(FlagParser& p, const std::vector<std::string>& 
   p.table_flags(flag_rules());
   o.notes = p.parse(arguments);
   settle_model(o, raw);
-  settle_step_size(o.engine.scheduler, o.engine, p);
+  settle_step_size(o, p);
   return o;
 }
 

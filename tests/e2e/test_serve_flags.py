@@ -175,6 +175,19 @@ class Listeners(unittest.TestCase):
         connection.close()
         self.end(server)
 
+    def test_prompts_that_may_not_be_cut_have_room_in_a_step(self):
+        random_model(self.model, **SMALL, max_position_embeddings=4000)
+        port = free_ports(1)[0]
+        server = self.serve("--port", port, "--no-enable-chunked-prefill")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": [7] * 3500, "max_tokens": 1}),
+                           {"content-type": "application/json"})
+        self.assertEqual(json.loads(connection.getresponse().read())["usage"]["prompt_tokens"], 3500)
+        connection.request("GET", "/metrics")
+        self.assertRegex(connection.getresponse().read().decode(), r"\ntutti:engine_steps_total{.*} 1\n")
+        connection.close()
+        self.end(server)
+
     def test_a_cache_that_does_not_fit_is_warned_of(self):
         server = self.serve("--num-gpu-blocks-override", 100_000_000, "--port", 0)
         server.wait_for(r"warning +the KV cache may grow to [\d.]+ GiB on this node, which has [\d.]+ GiB free: .*--kv-cache-memory-bytes \d+M, of each rank, fits")
@@ -184,6 +197,8 @@ class Listeners(unittest.TestCase):
         for flags, message in ((("--data-parallel-size", 2), "--data-parallel-size cannot be had"),
                                (("--no-such-flag",), "unknown flag --no-such-flag"), (("--port", 99999), "--port 99999"),
                                (("--enable-auto-tool-choice",), "--tool-call-parser"), (("--api-key", ""), "--api-key"),
+                               (("--max-model-len", 1000, "--max-num-batched-tokens", 512, "--no-enable-chunked-prefill"),
+                                "--no-enable-chunked-prefill with --max-num-batched-tokens 512: a prompt of up to --max-model-len 1000 tokens has no room"),
                                (("--max-model-len", 1000, "--num-gpu-blocks-override", 10, "-tp", 2),
                                 "error     the KV cache is too small: one sequence of 1000 tokens (--max-model-len) needs 63 blocks, --num-gpu-blocks-override 10 "
                                 "has room for 10. Say --num-gpu-blocks-override 63, or --max-model-len 160")):
