@@ -241,8 +241,8 @@ std::string find_tokenizer(const Options& o, const Json& served) {
   throw ConfigError("prompts are made to a number of tokens, and the model's files are not on this machine: --tokenizer FOLDER");
 }
 
-std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
-  const std::string path = find_model(name, "");
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, bool given) {
+  const std::string path = find_model(name, "", given ? "--tokenizer" : "");
   if (path.ends_with(".gguf")) return Tokenizer::from_gguf(Checkpoint::open(path)->metadata());
   return Tokenizer::from_folder(path);
 }
@@ -401,7 +401,7 @@ int run_bench_serve(const Arguments& arguments) {
   const std::string file = result_file(o, model, date);
   if (saves) make_result_folder(file);
   const std::string tokenizer_name = find_tokenizer(o, served);
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(tokenizer_name);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(tokenizer_name, !o.tokenizer.empty());
   const std::vector<BenchPrompt> prompts = make_prompts(o.workload, *tokenizer);
   const std::vector<double> arrivals = make_arrivals(o.arrivals, prompts.size());
   std::vector<LoadRequest> requests;

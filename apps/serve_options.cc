@@ -31,6 +31,7 @@ struct RawValues {
   std::string allowed_headers = "[\"*\"]";
   std::string tensor_split;
   std::string layer_partition;
+  bool partition_of_variable = false;  // not of the flag
   std::string data_ports;
   std::string metrics_prefix;
   double distributed_timeout = 0;
@@ -272,19 +273,29 @@ void check_numbers(const ServeOptions& o) {
   check_range("--distributed-timeout-seconds", o.engine.collective_timeout_s, 0.001, kSeconds);
 }
 
-void settle_model(ServeOptions& o, const RawValues& raw) {
+// The text of an error names what was set: the flag, or the variable that stands for it.
+void settle_layout(ParallelConfig& parallel, const RawValues& raw) {
+  try {
+    parallel.pipeline_layer_partition = parse_int_list(raw.layer_partition, "--pipeline-layer-partition");
+    parallel.validate();
+  } catch (const ConfigError& e) {
+    if (!raw.partition_of_variable) throw;
+    throw ConfigError("VLLM_PP_LAYER_PARTITION=" + raw.layer_partition + ": " + e.what());
+  }
+}
+
+void settle_model(ServeOptions& o, const RawValues& raw, const FlagParser& p) {
   if (!raw.model_flag.empty()) {
     if (!o.engine.model.empty() && o.engine.model != raw.model_flag) {
       throw ConfigError(fmt::format("two models: \"{}\" and --model {}", o.engine.model, raw.model_flag));
     }
     o.engine.model = raw.model_flag;
   }
-  if (o.engine.model.empty()) throw ConfigError("which model? tutti serve MODEL, a folder or a .gguf file");
+  if (o.engine.model.empty()) throw ConfigError("which model? " + p.command() + " MODEL, a folder or a .gguf file");
   settle_device(o.engine, raw);
   if (o.engine.device == "cuda") o.launch.gpus = cuda::device_count();
   o.engine.parallel.tensor_split = parse_int_list(raw.tensor_split, "--tensor-split");
-  o.engine.parallel.pipeline_layer_partition = parse_int_list(raw.layer_partition, "--pipeline-layer-partition");
-  o.engine.parallel.validate();
+  settle_layout(o.engine.parallel, raw);
   settle_comm(o.engine.comm, raw);
   if (raw.scheduling_policy != "fcfs" && raw.scheduling_policy != "priority") {
     throw ConfigError("--scheduling-policy " + raw.scheduling_policy + ": expected fcfs or priority");
@@ -353,10 +364,15 @@ void read_vllm_environment(ServeOptions& o, RawValues& raw, const FlagParser& p)
   if (const auto value = value_of("VLLM_ENGINE_READY_TIMEOUT_S", "--ready-timeout"); !value.empty()) {
     o.ready_timeout_s = static_cast<double>(parse_count(value, "VLLM_ENGINE_READY_TIMEOUT_S"));
   }
-  if (const auto value = value_of("VLLM_HOST_IP", "--network-interface"); !value.empty()) o.interface = value + "/32";
+  if (const auto value = value_of("VLLM_HOST_IP", "--network-interface"); !value.empty()) {
+    o.interface = value + "/32";
+    o.notes.push_back("VLLM_HOST_IP=" + value + " stands for --network-interface " + o.interface);
+  }
   if (const auto value = value_of("VLLM_LOGGING_LEVEL", "--debug"); value == "DEBUG") raw.debug = true;
   if (const auto value = value_of("VLLM_PP_LAYER_PARTITION", "--pipeline-layer-partition"); !value.empty()) {
     raw.layer_partition = value;
+    raw.partition_of_variable = true;
+    o.notes.push_back("VLLM_PP_LAYER_PARTITION=" + value + " stands for --pipeline-layer-partition " + value);
   }
   if (const std::string value = environment("VLLM_HTTP_TIMEOUT_KEEP_ALIVE"); !value.empty()) {
     const int64_t seconds = parse_count(value, "VLLM_HTTP_TIMEOUT_KEEP_ALIVE");
@@ -418,7 +434,7 @@ ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
   bind_serve_flags(p, o, raw);
   o.notes = p.parse(arguments);
   read_vllm_environment(o, raw, p);
-  settle_model(o, raw);
+  settle_model(o, raw, p);
   settle_step_size(o, p);
   settle_server(o, raw);
   note_cluster_flags(o, raw, p);
@@ -443,7 +459,7 @@ ServeOptions parse_model_options(FlagParser& p, const std::vector<std::string>& 
   log_flags(p, raw);
   p.table_flags(flag_rules());
   o.notes = p.parse(arguments);
-  settle_model(o, raw);
+  settle_model(o, raw, p);
   settle_step_size(o, p);
   return o;
 }

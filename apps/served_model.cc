@@ -47,7 +47,7 @@ std::unique_ptr<ChatTemplate> make_chat_template(const ServeOptions& options, co
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const ServeOptions& options, const ModelSource& source) {
-  if (!options.tokenizer.empty()) return Tokenizer::from_folder(find_model(options.tokenizer, ""));
+  if (!options.tokenizer.empty()) return Tokenizer::from_folder(find_model(options.tokenizer, "", "--tokenizer"));
   if (source.checkpoint != nullptr && source.checkpoint->is_gguf()) return Tokenizer::from_gguf(source.checkpoint->metadata());
   return Tokenizer::from_folder(folder_of(source.path));
 }

@@ -81,7 +81,7 @@ class BenchServe(ApiTest):
         for flags, message in ((("--backend", "tgi"), "--backend tgi: expected openai"), (("--request-rate", "0"), "--request-rate 0"),
                                (("--dataset-name", "sonnet"), "--dataset-name sonnet"), (("--goodput", "ttft"), "--goodput ttft"),
                                (("--use-beam-search",), "--use-beam-search cannot be had"), (("--num-promts", "3"), "near: --num-prompts"),
-                               (("--percentile-metrics", "foo"), "--percentile-metrics foo"), (("--tokenizer", "/none"), "/none")):
+                               (("--percentile-metrics", "foo"), "--percentile-metrics foo"), (("--tokenizer", "/none"), "--tokenizer /none: it is not here or in the Hugging Face cache")):
             done = self.serve(*flags)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(message, done.stderr)

@@ -206,6 +206,11 @@ class Listeners(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(message, done.stderr)
             self.assertIn("Exit 2", done.stderr)
+        for command, message in ((("status", "--address", "127.0.0.1:1", "--token", "t" * 32), "no head at 127.0.0.1:1 (connection refused): `tutti serve` starts one"),
+                                 (("serve", self.model, "--load-format", "dummy", "--tokenizer", "/none"), "--tokenizer /none: it is not here"),
+                                 (("bench", "latency"), "which model? tutti bench latency MODEL"),
+                                 (("generate", self.model, "--stop", "x"), "unknown flag --stop: tutti generate --help lists all")):
+            self.assertIn(message, subprocess.run([BINARY, *command], capture_output=True, text=True, timeout=60).stderr)
         done = subprocess.run([BINARY, "serve", self.model, "--node-rank", "1", "--nnodes", "2", "-tp", "2"], capture_output=True, text=True, timeout=60)
         self.assertRegex(done.stderr, r"where is node 0\? Exit 2\n$")
         done = subprocess.run([BINARY, "serve", self.model, "--load-format", "dummy", "--device", "cpu", "--kv-cache-dtype", "float16"],
