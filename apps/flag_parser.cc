@@ -144,9 +144,11 @@ int64_t parse_count(const std::string& text, const std::string& flag) {
       case 'k': factor = 1e3; break;
       case 'm': factor = 1e6; break;
       case 'g': factor = 1e9; break;
+      case 't': factor = 1e12; break;
       case 'K': factor = 1 << 10; break;
       case 'M': factor = 1 << 20; break;
       case 'G': factor = 1 << 30; break;
+      case 'T': factor = static_cast<double>(int64_t{1} << 40); break;
       default: break;
     }
     if (factor != 1) digits.pop_back();

@@ -363,6 +363,8 @@ TEST(ServeOptions, WithoutAModelTheCommandIsNamed) {
 }
 
 TEST(ParseCount, UnitsOfThousandsAndOf1024) {
+  EXPECT_EQ(parse_count("1T", "--x"), int64_t{1} << 40);
+  EXPECT_EQ(parse_count("2t", "--x"), 2'000'000'000'000);
   EXPECT_EQ(parse_count("1k", "--x"), 1000);
   EXPECT_EQ(parse_count("1K", "--x"), 1024);
   EXPECT_EQ(parse_count("25.6k", "--x"), 25600);
