@@ -127,6 +127,9 @@ void fit_max_model_len(SchedulerConfig& scheduler, int64_t kv_tokens) {
 ServedModel open_served_model(ServeOptions& options, int local_ranks) {
   EngineConfig& engine = options.engine;
   engine.model_path = find_model(engine.model, options.revision);
+  if (!options.revision.empty() && fs::exists(engine.model)) {
+    log::note("--revision {} has no effect: {} is a path, not a name in the Hugging Face cache", options.revision, engine.model);
+  }
   const ModelSource source = open_model(engine);
   ServedModel model;
   model.config = source.config;

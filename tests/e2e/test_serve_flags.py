@@ -178,7 +178,8 @@ class Listeners(unittest.TestCase):
     def test_prompts_that_may_not_be_cut_have_room_in_a_step(self):
         random_model(self.model, **SMALL, max_position_embeddings=4000)
         port = free_ports(1)[0]
-        server = self.serve("--port", port, "--no-enable-chunked-prefill")
+        server = self.serve("--port", port, "--no-enable-chunked-prefill", "--revision", "old")
+        self.assertRegex(server.log(), "note +--revision old has no effect: .* is a path, not a name")
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         connection.request("POST", "/v1/completions", json.dumps({"prompt": [7] * 3500, "max_tokens": 1}),
                            {"content-type": "application/json"})
