@@ -97,7 +97,7 @@ double parse_number(const std::string& text, const std::string& flag) {
 
 void target_flags(FlagParser& p, Options& o) {
   p.value("--backend", &o.backend, "openai (completions, also \"vllm\") or openai-chat");
-  p.value("--base-url", &o.base_url, "of the server, in place of --host and --port");
+  p.value("--base-url", &o.base_url, "http://HOST:PORT of the server (no TLS), in place of --host and --port");
   p.value("--host", &o.host, "of the server (127.0.0.1)");
   p.value("--port", &o.port, "of the server (8000)");
   p.value("--endpoint", &o.endpoint, "/v1/completions, or /v1/chat/completions for openai-chat");
@@ -213,7 +213,7 @@ Json ask_for_model(const Options& o, Signals& signals) {
   const Deadline deadline = Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(o.ready_timeout_s)));
   while (true) {
     try {
-      ApiClient client(o.base_url, o.api_key);
+      ApiClient client(o.base_url, o.api_key, "--base-url");
       const Json models = parse_json(client.get("/v1/models"), "/v1/models");
       if (models.contains("data") && models["data"].is_array() && !models["data"].empty()) return models["data"][0];
       throw IoError("/v1/models of the server names no model");

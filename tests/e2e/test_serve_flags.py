@@ -142,6 +142,8 @@ class Listeners(unittest.TestCase):
         port = free_ports(1)[0]
         server = self.serve("--ssl-keyfile", key, "--ssl-certfile", certificate, "--port", port)
         server.wait_for(f"try +curl https://127.0.0.1:{port}/v1/models")
+        plain = subprocess.run([BINARY, "complete", "x", "--url", f"http://127.0.0.1:{port}"], capture_output=True, text=True, timeout=60)
+        self.assertIn("does it want TLS? this client speaks plain HTTP only", plain.stderr)
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=ssl.create_default_context(cafile=certificate))
         connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 2, "ignore_eos": True}),
                            {"Content-Type": "application/json"})
