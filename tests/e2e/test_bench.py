@@ -123,6 +123,14 @@ class BenchOffline(ApiTest):
         self.assertIn("more than --max-model-len 512", too_long.stderr)
 
 
+class Help(unittest.TestCase):
+    def test_every_benchmark_and_the_true_defaults(self):
+        usage = subprocess.run([BINARY, "--help"], capture_output=True, text=True, timeout=60).stdout
+        for name in ("serve", "latency", "throughput", "comm"):
+            self.assertIn(f"bench {name}", usage)
+        self.assertIn("(1K,8K,64K,1M,4M,16M,64M)", bench("comm", "--help").stdout.replace("\n", "").replace(" ", ""))
+
+
 class BenchComm(unittest.TestCase):
     FLAGS = ["comm", "--transport", "shm", "--sizes", "1K,8k", "--collectives", "all-reduce,send-recv"]
 
