@@ -58,9 +58,12 @@ int read_answer(const Fd& socket, const std::function<void(int, std::string_view
 
 }  // namespace
 
-ApiClient::ApiClient(const std::string& url, std::string api_key) : api_key_(std::move(api_key)) {
+ApiClient::ApiClient(const std::string& url, std::string api_key, const std::string& flag) : api_key_(std::move(api_key)) {
   constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) throw ConfigError("--url " + url + ": expected http://HOST:PORT");
+  if (!url.starts_with(kScheme)) {
+    const char* why = url.starts_with("https://") ? ". This client speaks plain HTTP only: give an address of the server without TLS" : "";
+    throw ConfigError(flag + " " + url + ": expected http://HOST:PORT" + why);
+  }
   std::string rest = url.substr(kScheme.size());
   rest = rest.substr(0, rest.find('/'));
   std::tie(host_, port_) = split_address(rest, 80);

@@ -12,8 +12,8 @@ namespace tutti {
 
 class ApiClient {
  public:
-  // `url`: "http://127.0.0.1:8000", with or without "/v1". Throws ConfigError.
-  ApiClient(const std::string& url, std::string api_key);
+  // `url`: "http://127.0.0.1:8000", with or without "/v1", as `flag` says it. Throws ConfigError, for TLS too.
+  ApiClient(const std::string& url, std::string api_key, const std::string& flag = "--url");
 
   // The body of an answer 200. Throw IoError with the server's message for other answers, or without a server.
   std::string get(const std::string& path);

@@ -264,13 +264,14 @@ BenchOptions parse(const Arguments& arguments) {
   constexpr const char* kTransports = "auto,shm,tcp,cuda_ipc,nccl,gpu";
   constexpr const char* kCollectives = "all-reduce,all-gather,reduce-scatter,all-to-all,send-recv";
   BenchOptions bench;
-  std::string sizes = "1K,8K,64K,1M,4M,16M,64M", collectives = "all-reduce", netns, addresses;
+  constexpr const char* kSizes = "1K,8K,64K,1M,4M,16M,64M";
+  std::string sizes = kSizes, collectives = "all-reduce", netns, addresses;
   FlagParser p("tutti bench comm", "Measures collectives between ranks that it starts on this machine.");
   p.value("--transport", &bench.transport,
           "shm, tcp, cuda_ipc, nccl, gpu (by size), auto (gpu where there are enough, else shm)");
   p.value("--ranks", &bench.ranks, "number of ranks (2)");
   p.value("--collectives", &collectives, kCollectives);
-  p.value("--sizes", &sizes, "bytes of each message, 1K,64K,1M");
+  p.value("--sizes", &sizes, fmt::format("bytes of each message ({})", kSizes));
   p.value("--netns", &netns, "network namespace of each rank, as two nodes");
   p.value("--addresses", &addresses, "address of each rank, likewise");
   p.value("--tcp-streams", &bench.streams, "connections of two ranks that share a large message");

@@ -1,10 +1,13 @@
 // `tutti bench serve`: load on a running OpenAI-compatible server, printed and saved in the form of `vllm bench serve`.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -23,6 +26,7 @@
 #include "bench/serve_report.h"
 #include "cluster/network.h"
 #include "cluster/node_facts.h"
+#include "cluster/units.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 
@@ -93,7 +97,7 @@ double parse_number(const std::string& text, const std::string& flag) {
 
 void target_flags(FlagParser& p, Options& o) {
   p.value("--backend", &o.backend, "openai (completions, also \"vllm\") or openai-chat");
-  p.value("--base-url", &o.base_url, "of the server, in place of --host and --port");
+  p.value("--base-url", &o.base_url, "http://HOST:PORT of the server (no TLS), in place of --host and --port");
   p.value("--host", &o.host, "of the server (127.0.0.1)");
   p.value("--port", &o.port, "of the server (8000)");
   p.value("--endpoint", &o.endpoint, "/v1/completions, or /v1/chat/completions for openai-chat");
@@ -125,7 +129,7 @@ void result_flags(FlagParser& p, Options& o) {
   p.toggle("--save-result", &o.save_result, "write a JSON file");
   p.toggle("--save-detailed", &o.save_detailed, "with the numbers of every request");
   p.toggle("--append-result", &o.append_result, "as a further line of the file");
-  p.value("--result-dir", &o.result_dir, "for the file");
+  p.value("--result-dir", &o.result_dir, "folder of the file, made where it is missing");
   p.value("--result-filename", &o.result_filename, "in place of LABEL-RATEqps-MODEL-TIME.json");
   p.list("--metadata", &o.metadata, "KEY=VALUE, kept in the file");
   p.value("--label", &o.label, "of the run; left out: the backend");
@@ -209,7 +213,7 @@ Json ask_for_model(const Options& o, Signals& signals) {
   const Deadline deadline = Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(o.ready_timeout_s)));
   while (true) {
     try {
-      ApiClient client(o.base_url, o.api_key);
+      ApiClient client(o.base_url, o.api_key, "--base-url");
       const Json models = parse_json(client.get("/v1/models"), "/v1/models");
       if (models.contains("data") && models["data"].is_array() && !models["data"].empty()) return models["data"][0];
       throw IoError("/v1/models of the server names no model");
@@ -237,8 +241,8 @@ std::string find_tokenizer(const Options& o, const Json& served) {
   throw ConfigError("prompts are made to a number of tokens, and the model's files are not on this machine: --tokenizer FOLDER");
 }
 
-std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
-  const std::string path = find_model(name, "");
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, bool given) {
+  const std::string path = find_model(name, "", given ? "--tokenizer" : "");
   if (path.ends_with(".gguf")) return Tokenizer::from_gguf(Checkpoint::open(path)->metadata());
   return Tokenizer::from_folder(path);
 }
@@ -274,7 +278,7 @@ std::vector<LoadResult> warm_and_load(const Options& o, const LoadTarget& target
                                       Signals& signals, double* seconds) {
   LoadOptions load{.max_concurrency = o.max_concurrency};
   if (o.num_warmups > 0) {
-    log::fact("warm-up", "{} requests", o.num_warmups);
+    log::fact("warm-up", "{}", count_of(o.num_warmups, "request"));
     std::vector<LoadRequest> few;
     for (int64_t i = 0; i < o.num_warmups; ++i) few.push_back({requests[static_cast<size_t>(i) % requests.size()].body});
     load.on_progress = [&](int64_t, int64_t) { return signals.interrupted(); };
@@ -282,15 +286,26 @@ std::vector<LoadResult> warm_and_load(const Options& o, const LoadTarget& target
   }
   const auto begin = Clock::now();
   load.on_progress = [&](int64_t done, int64_t failed) {
-    if (!o.disable_tqdm) {
-      log::progress("load", fmt::format("{} of {} requests done, {} failed, {:.0f} s", done, requests.size(), failed,
-                                        std::chrono::duration<double>(Clock::now() - begin).count()));
+    const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (!o.disable_tqdm && elapsed > 2) {  // a short load is over before anybody reads it
+      log::progress("load", fmt::format("{} of {} done, {} failed, {:.0f} s", done,
+                                        count_of(static_cast<int64_t>(requests.size()), "request"), failed, elapsed));
     }
     return signals.interrupted();
   };
   std::vector<LoadResult> results = run_load(target, requests, load);
   *seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return results;
+}
+
+// "all at once", "5 a second (burstiness 1), at most 8 at once"
+std::string describe_arrivals(const Options& o) {
+  const std::string limit = o.max_concurrency > 0 ? fmt::format("at most {} at once", o.max_concurrency) : "";
+  if (o.arrivals.ramp_up.empty() && o.rate == "inf") return limit.empty() ? "all at once" : limit;
+  const std::string rate = o.arrivals.ramp_up.empty()
+                               ? fmt::format("{:g} a second (burstiness {:g})", o.arrivals.rate, o.arrivals.burstiness)
+                               : fmt::format("{:g} to {:g} a second ({})", o.arrivals.ramp_start, o.arrivals.ramp_end, o.arrivals.ramp_up);
+  return limit.empty() ? rate : rate + ", " + limit;
 }
 
 std::string now_text() {
@@ -302,8 +317,31 @@ std::string now_text() {
   return text;
 }
 
-void save(const Options& o, const std::string& model, const std::string& tokenizer, const ServeReport& report) {
-  const std::string date = now_text();
+std::string result_file(const Options& o, const std::string& model, const std::string& date) {
+  std::string file = o.result_filename;
+  if (file.empty()) {
+    const std::string rate = o.arrivals.ramp_up.empty() ? o.rate + "qps"
+                                                        : fmt::format("ramp-up-{}-{:g}qps-{:g}qps", o.arrivals.ramp_up,
+                                                                      o.arrivals.ramp_start, o.arrivals.ramp_end);
+    const std::string limit = o.max_concurrency > 0 ? fmt::format("-concurrency{}", o.max_concurrency) : "";
+    file = fmt::format("{}-{}{}-{}-{}.json", o.label.empty() ? o.backend : o.label, rate, limit,
+                       model.substr(model.rfind('/') + 1), date);
+  }
+  return o.result_dir.empty() ? file : o.result_dir + "/" + file;
+}
+
+// Before the load: nobody wants to learn after an hour that its result has no place.
+void make_result_folder(const std::string& file) {
+  const std::filesystem::path parent = std::filesystem::path(file).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (error) throw IoError(fmt::format("cannot write results to {} ({}): give another --result-dir", folder, error.message()));
+}
+
+void save(const Options& o, const std::string& file, const std::string& date, const std::string& model, const std::string& tokenizer,
+          const ServeReport& report) {
   const bool ramp = !o.arrivals.ramp_up.empty();
   Json out = {{"date", date},
               {"backend", o.backend},
@@ -324,15 +362,6 @@ void save(const Options& o, const std::string& model, const std::string& tokeniz
     out["ramp_up_end_rps"] = o.arrivals.ramp_end;
   }
   out.update(report.json(o.save_detailed));
-  std::string file = o.result_filename;
-  if (file.empty()) {
-    const std::string rate = ramp ? fmt::format("ramp-up-{}-{:g}qps-{:g}qps", o.arrivals.ramp_up, o.arrivals.ramp_start, o.arrivals.ramp_end)
-                                  : o.rate + "qps";
-    const std::string limit = o.max_concurrency > 0 ? fmt::format("-concurrency{}", o.max_concurrency) : "";
-    file = fmt::format("{}-{}{}-{}-{}.json", o.label.empty() ? o.backend : o.label, rate, limit,
-                       model.substr(model.rfind('/') + 1), date);
-  }
-  if (!o.result_dir.empty()) file = o.result_dir + "/" + file;
   if (o.append_result) {
     std::ofstream stream(file, std::ios::app);
     stream << dump_json(out) << '\n';
@@ -367,16 +396,20 @@ int run_bench_serve(const Arguments& arguments) {
 
   const Json served = ask_for_model(o, signals);
   const std::string model = !o.served_name.empty() ? o.served_name : !o.model.empty() ? o.model : served.value("id", std::string());
+  const bool saves = o.save_result || o.append_result;
+  const std::string date = now_text();
+  const std::string file = result_file(o, model, date);
+  if (saves) make_result_folder(file);
   const std::string tokenizer_name = find_tokenizer(o, served);
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(tokenizer_name);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(tokenizer_name, !o.tokenizer.empty());
   const std::vector<BenchPrompt> prompts = make_prompts(o.workload, *tokenizer);
   const std::vector<double> arrivals = make_arrivals(o.arrivals, prompts.size());
   std::vector<LoadRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
     requests.push_back({request_body(o, model, prompts[i], extra), arrivals[i], o.request_id_prefix + std::to_string(i)});
   }
-  log::fact("load", "{} requests to {}{} (model {}): rate {}, burstiness {:g}, at most {} at once", requests.size(), o.base_url,
-            o.endpoint, model, o.rate, o.arrivals.burstiness, o.max_concurrency > 0 ? std::to_string(o.max_concurrency) : "any number");
+  log::fact("load", "{} to {}{} (model {}), {}", count_of(static_cast<int64_t>(requests.size()), "request"), o.base_url, o.endpoint,
+            model, describe_arrivals(o));
   double seconds = 0;
   const std::vector<LoadResult> results = warm_and_load(o, make_target(o), requests, signals, &seconds);
   const ServeReport report(prompts, results, seconds, report_form);
@@ -388,7 +421,7 @@ int run_bench_serve(const Arguments& arguments) {
       break;
     }
   }
-  if (o.save_result || o.append_result) save(o, model, tokenizer_name, report);
+  if (saves) save(o, file, date, model, tokenizer_name, report);
   return static_cast<int>(report.failed() > 0 ? ExitCode::kFindings : ExitCode::kOk);
 }
 

@@ -44,7 +44,7 @@ Question parse_question(Arguments arguments, bool chat) {
                chat ? "Asks a running server one question." : "Completes one prompt through a running server.");
   p.positional("prompt", &q.prompt, "the text");
   p.value("--quick", &quick, "-q: the same");
-  p.value("--url", &q.url, "of the server (http://127.0.0.1:8000)");
+  p.value("--url", &q.url, "of the server, without TLS (http://127.0.0.1:8000)");
   p.value("--api-key", &q.api_key, "if the server wants one; also TUTTI_API_KEY and OPENAI_API_KEY");
   p.value("--model,--model-name", &q.model, "one of /v1/models, its first when left out");
   p.count("--max-tokens", &q.max_tokens, "most tokens of the answer (256)");

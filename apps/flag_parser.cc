@@ -9,6 +9,7 @@
 
 #include "apps/argv.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/nearest_name.h"
 
@@ -56,7 +57,7 @@ Json yaml_to_json(const YAML::Node& node) {
 std::vector<std::string> flags_of_file(const std::string& path) {
   std::vector<std::string> arguments;
   try {
-    const YAML::Node root = YAML::LoadFile(path);
+    const YAML::Node root = YAML::Load(read_file(path));
     if (!root.IsMap()) throw ConfigError("--config " + path + ": expected flags as \"name: value\" lines");
     for (const auto& entry : root) {
       const std::string name = "--" + entry.first.as<std::string>();
@@ -77,24 +78,34 @@ std::vector<std::string> flags_of_file(const std::string& path) {
     }
   } catch (const YAML::Exception& e) {
     throw ConfigError("--config " + path + ": " + e.what());
+  } catch (const IoError& e) {
+    throw ConfigError("--config " + path + ": expected a YAML file of flags, " + e.what());
   }
   return arguments;
 }
 
-// The file's flags come first, so that those of the command line win.
-std::vector<std::string> with_config_file(const std::vector<std::string>& arguments) {
+struct Given {
+  std::vector<std::string> arguments;  // the file's come first, so that those of the command line win
+  std::string file;
+  size_t num_from_file = 0;
+};
+
+Given with_config_file(const std::vector<std::string>& arguments) {
+  Given given;
   std::vector<std::string> rest;
-  std::vector<std::string> from_file;
+  std::vector<std::string>& from_file = given.arguments;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] != "--config") {
       rest.push_back(arguments[i]);
       continue;
     }
     if (i + 1 == arguments.size()) throw ConfigError("--config needs the name of a YAML file");
-    from_file = normalize_arguments(flags_of_file(arguments[++i]));
+    given.file = arguments[++i];
+    from_file = normalize_arguments(flags_of_file(given.file));
   }
+  given.num_from_file = from_file.size();
   from_file.insert(from_file.end(), rest.begin(), rest.end());
-  return from_file;
+  return given;
 }
 
 // What CLI11 says of a value that is missing or of another type.
@@ -133,9 +144,11 @@ int64_t parse_count(const std::string& text, const std::string& flag) {
       case 'k': factor = 1e3; break;
       case 'm': factor = 1e6; break;
       case 'g': factor = 1e9; break;
+      case 't': factor = 1e12; break;
       case 'K': factor = 1 << 10; break;
       case 'M': factor = 1 << 20; break;
       case 'G': factor = 1 << 30; break;
+      case 'T': factor = static_cast<double>(int64_t{1} << 40); break;
       default: break;
     }
     if (factor != 1) digits.pop_back();
@@ -168,7 +181,8 @@ struct FlagParser::Impl {
 
   void table_flag(const FlagRule& rule);
   void judge(const FlagRule& rule, bool asked, const std::string& value);
-  [[noreturn]] void unknown(const std::string& argument, const std::vector<std::string>& known);
+  // `origin`: the configuration file that has it, "" for the command line.
+  [[noreturn]] void unknown(const std::string& argument, const std::vector<std::string>& known, const std::string& origin);
 };
 
 FlagParser::FlagParser(std::string command, std::string summary) : impl_(std::make_unique<Impl>(command, summary)) {}
@@ -255,14 +269,15 @@ std::vector<std::string> FlagParser::known_flags() const {
   return names;
 }
 
-void FlagParser::Impl::unknown(const std::string& argument, const std::vector<std::string>& known) {
-  if (!argument.starts_with("-")) throw ConfigError("unexpected argument \"" + argument + "\"");
+void FlagParser::Impl::unknown(const std::string& argument, const std::vector<std::string>& known, const std::string& origin) {
+  if (!argument.starts_with("-")) throw ConfigError(origin + "unexpected argument \"" + argument + "\"");
   const std::string near = likely_name(argument, known);
-  throw ConfigError("unknown flag " + argument + (near.empty() ? ": " + app.get_name() + " --help lists all" : "; near: " + near));
+  throw ConfigError(origin + "unknown flag " + argument + (near.empty() ? ": " + app.get_name() + " --help lists all" : "; near: " + near));
 }
 
 std::vector<std::string> FlagParser::parse(const std::vector<std::string>& arguments) {
-  std::vector<std::string> normalized = with_config_file(normalize_arguments(arguments));
+  const Given given = with_config_file(normalize_arguments(arguments));
+  std::vector<std::string> normalized = given.arguments;
   std::reverse(normalized.begin(), normalized.end());  // CLI11 takes a vector from its end
   try {
     impl_->app.parse(normalized);
@@ -273,10 +288,16 @@ std::vector<std::string> FlagParser::parse(const std::vector<std::string>& argum
     throw ConfigError(plain_words(e.what()));
   }
   const std::vector<std::string> extras = impl_->app.remaining();
-  if (!extras.empty()) impl_->unknown(extras.front(), known_flags());
+  if (!extras.empty()) {
+    const auto end = given.arguments.begin() + static_cast<std::ptrdiff_t>(given.num_from_file);
+    const bool of_file = std::find(given.arguments.begin(), end, extras.front()) != end;
+    impl_->unknown(extras.front(), known_flags(), of_file ? "--config " + given.file + ": " : "");
+  }
   for (const auto& finish : impl_->finishers) finish();
   return impl_->notes;
 }
+
+std::string FlagParser::command() const { return impl_->app.get_name(); }
 
 bool FlagParser::given(const std::string& name) const { return impl_->app.count(name) > 0; }
 

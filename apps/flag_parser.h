@@ -42,6 +42,7 @@ class FlagParser {
   std::vector<std::string> parse(const std::vector<std::string>& arguments);
 
   bool given(const std::string& name) const;
+  std::string command() const;
   std::vector<std::string> known_flags() const;
 
   struct HelpShown {};

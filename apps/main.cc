@@ -29,7 +29,7 @@ constexpr Command kCommands[] = {
     {"generate", run_generate, "complete one prompt, without a server"},
     {"complete", run_complete, "complete one prompt through a running server"},
     {"chat", run_chat, "ask a running server, in its chat template"},
-    {"bench", run_bench, "measure a running server (bench serve) or a model (bench latency, bench throughput)"},
+    {"bench", run_bench, "measure a running server (bench serve), a model (bench latency, bench throughput) or links (bench comm)"},
     {"status", run_status, "what a cluster is doing"},
     {"token", run_token, "print the cluster token of this head"},
 };

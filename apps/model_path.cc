@@ -58,13 +58,13 @@ std::string cached_snapshot(const std::string& name, const std::string& revision
 
 }  // namespace
 
-std::string find_model(const std::string& name, const std::string& revision) {
+std::string find_model(const std::string& name, const std::string& revision, const std::string& flag) {
   std::error_code error;
   if (fs::exists(name, error)) return fs::absolute(name).lexically_normal();
   if (const std::string found = cached_snapshot(name, revision.empty() ? "main" : revision); !found.empty()) return found;
   const std::string near = likely_name(name, cached_models());
-  throw ConfigError("no model \"" + name + "\" here or in the Hugging Face cache (" + cache_folder().string() + ")" +
-                    (near.empty() ? ": give a folder or a .gguf file" : "; near: " + near + " (local)"));
+  throw ConfigError((flag.empty() ? "no model \"" + name + "\"" : flag + " " + name + ": it is not") + " here or in the Hugging Face cache (" + cache_folder().string() + ")" +
+                    (near.empty() ? (flag.empty() ? ": give a folder or a .gguf file" : ": give a folder") : "; near: " + near + " (local)"));
 }
 
 }  // namespace tutti

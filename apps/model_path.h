@@ -6,7 +6,7 @@
 namespace tutti {
 
 // `name` is a folder, a .gguf file, or "owner/name" in the Hugging Face cache (HF_HOME, HF_HUB_CACHE). Throws ConfigError
-// with near names when there is none.
-std::string find_model(const std::string& name, const std::string& revision);
+// with near names when there is none. `flag` has given the name, if it is not the model's.
+std::string find_model(const std::string& name, const std::string& revision, const std::string& flag = "");
 
 }  // namespace tutti

@@ -153,9 +153,9 @@ class Drain {
       if (++count == 1) {
         log::fact("draining", "{}, no new ones, for up to {:.0f} s (--shutdown-timeout). Ctrl-C again ends now",
                   running(engine), timeout_s);
-        server.drain(Deadline::after(seconds(timeout_s)));
+        server.drain(Deadline::after(seconds(timeout_s)), "the --shutdown-timeout is over");
       } else {
-        server.drain(Deadline::after(std::chrono::nanoseconds(0)));
+        server.drain(Deadline::after(std::chrono::nanoseconds(0)), "it was asked to end now, by a second signal");
       }
     }
   }
@@ -280,7 +280,7 @@ int run_head(ServeOptions& options, const LaunchPlan& plan, Signals& signals) {
           log::fact("draining", "{} wants to leave: {}, no new ones, for up to {:.0f} s (--shutdown-timeout)", node,
                     running(engine), options.shutdown_timeout_s);
           leaver = node;
-          server.drain(Deadline::after(seconds(options.shutdown_timeout_s)));
+          server.drain(Deadline::after(seconds(options.shutdown_timeout_s)), "the --shutdown-timeout is over");
           return true;
         });
     serving = true;

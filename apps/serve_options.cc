@@ -31,6 +31,7 @@ struct RawValues {
   std::string allowed_headers = "[\"*\"]";
   std::string tensor_split;
   std::string layer_partition;
+  bool partition_of_variable = false;  // not of the flag
   std::string data_ports;
   std::string metrics_prefix;
   double distributed_timeout = 0;
@@ -97,7 +98,7 @@ void engine_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--kv-cache-metrics-sample", &cache.kv_cache_metrics_sample, "share of the blocks that --kv-cache-metrics follows (0.01)");
   p.count("--max-num-batched-tokens", &scheduler.max_num_batched_tokens, "tokens of a step (2048; 8192 on GPUs of 70 GiB and more, 256 on CPUs)");
   p.count("--max-num-seqs", &scheduler.max_num_seqs, "requests of a step (256; 1024 on GPUs of 70 GiB and more)");
-  p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps (on)");
+  p.toggle("--enable-chunked-prefill", &scheduler.enable_chunked_prefill, "cut long prompts over steps (on); off: a step holds --max-model-len tokens");
   p.count("--long-prefill-token-threshold", &scheduler.long_prefill_token_threshold, "most prompt tokens of one request in a step (0 = no limit)");
   p.value("--scheduling-policy", &raw.scheduling_policy, "fcfs, or priority: lower numbers first");
   p.count("--max-queue-size", &scheduler.max_queue_size, "waiting requests before 429 (4096)");
@@ -145,7 +146,7 @@ void server_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.value("--request-timeout", &raw.request_timeout, "seconds of a request that states none (X-Request-Timeout); 0 = no limit");
   p.value("--max-logprobs", &s.max_logprobs, "most log-probabilities a request may ask for (20); -1 = no limit");
   p.value("--stream-interval", &s.stream_interval, "tokens of a streamed event, after the first (1)");
-  p.value("--metrics-prefix", &raw.metrics_prefix, "of /metrics, in place of tutti: and vllm:");
+  p.value("--metrics-prefix", &raw.metrics_prefix, "of the families that vLLM has too, in place of vllm:; all are under tutti:");
 }
 
 std::vector<int> parse_int_list(const std::string& text, const std::string& flag) {
@@ -234,13 +235,16 @@ void settle_device(EngineConfig& engine, const RawValues& raw) {
 
 // A large GPU is kept busy by larger steps. As with vLLM, what is not said depends on it. A CPU computes a token as fast among 200
 // others as among 2,000, and a step of 2,000 would keep everybody waiting for seconds.
-void settle_step_size(SchedulerConfig& scheduler, const EngineConfig& engine, const FlagParser& p) {
+void settle_step_size(ServeOptions& o, const FlagParser& p) {
   constexpr int64_t kLargeGpu = int64_t{70} << 30;
-  if (engine.device == "cpu" && scheduler.enable_chunked_prefill && !p.given("--max-num-batched-tokens")) {
+  const EngineConfig& engine = o.engine;
+  SchedulerConfig& scheduler = o.engine.scheduler;
+  o.step_size_given = p.given("--max-num-batched-tokens");
+  if (engine.device == "cpu" && scheduler.enable_chunked_prefill && !o.step_size_given) {
     scheduler.max_num_batched_tokens = 256;
   }
   if (engine.device != "cuda" || cuda::total_memory(Device::cuda(0)) < kLargeGpu) return;
-  if (!p.given("--max-num-batched-tokens")) scheduler.max_num_batched_tokens = 8192;
+  if (!o.step_size_given) scheduler.max_num_batched_tokens = 8192;
   if (!p.given("--max-num-seqs")) scheduler.max_num_seqs = 1024;
 }
 
@@ -272,19 +276,29 @@ void check_numbers(const ServeOptions& o) {
   check_range("--distributed-timeout-seconds", o.engine.collective_timeout_s, 0.001, kSeconds);
 }
 
-void settle_model(ServeOptions& o, const RawValues& raw) {
+// The text of an error names what was set: the flag, or the variable that stands for it.
+void settle_layout(ParallelConfig& parallel, const RawValues& raw) {
+  try {
+    parallel.pipeline_layer_partition = parse_int_list(raw.layer_partition, "--pipeline-layer-partition");
+    parallel.validate();
+  } catch (const ConfigError& e) {
+    if (!raw.partition_of_variable) throw;
+    throw ConfigError("VLLM_PP_LAYER_PARTITION=" + raw.layer_partition + ": " + e.what());
+  }
+}
+
+void settle_model(ServeOptions& o, const RawValues& raw, const FlagParser& p) {
   if (!raw.model_flag.empty()) {
     if (!o.engine.model.empty() && o.engine.model != raw.model_flag) {
       throw ConfigError(fmt::format("two models: \"{}\" and --model {}", o.engine.model, raw.model_flag));
     }
     o.engine.model = raw.model_flag;
   }
-  if (o.engine.model.empty()) throw ConfigError("which model? tutti serve MODEL, a folder or a .gguf file");
+  if (o.engine.model.empty()) throw ConfigError("which model? " + p.command() + " MODEL, a folder or a .gguf file");
   settle_device(o.engine, raw);
   if (o.engine.device == "cuda") o.launch.gpus = cuda::device_count();
   o.engine.parallel.tensor_split = parse_int_list(raw.tensor_split, "--tensor-split");
-  o.engine.parallel.pipeline_layer_partition = parse_int_list(raw.layer_partition, "--pipeline-layer-partition");
-  o.engine.parallel.validate();
+  settle_layout(o.engine.parallel, raw);
   settle_comm(o.engine.comm, raw);
   if (raw.scheduling_policy != "fcfs" && raw.scheduling_policy != "priority") {
     throw ConfigError("--scheduling-policy " + raw.scheduling_policy + ": expected fcfs or priority");
@@ -339,7 +353,11 @@ void settle_server(ServeOptions& o, const RawValues& raw) {
   s.default_chat_template_kwargs = parse_object(raw.chat_template_kwargs, "--default-chat-template-kwargs");
   s.priority_policy = o.engine.scheduler.priority_policy;
   s.version = build_id();
-  if (!raw.metrics_prefix.empty()) s.metrics_prefixes = {raw.metrics_prefix};
+  if (raw.metrics_prefix == "tutti:") {
+    s.metrics_prefixes = {"tutti:"};
+  } else if (!raw.metrics_prefix.empty()) {
+    s.metrics_prefixes = {"tutti:", raw.metrics_prefix};
+  }
   if (o.engine.served_model_names.empty()) o.engine.served_model_names = {o.engine.model};
 }
 
@@ -349,10 +367,15 @@ void read_vllm_environment(ServeOptions& o, RawValues& raw, const FlagParser& p)
   if (const auto value = value_of("VLLM_ENGINE_READY_TIMEOUT_S", "--ready-timeout"); !value.empty()) {
     o.ready_timeout_s = static_cast<double>(parse_count(value, "VLLM_ENGINE_READY_TIMEOUT_S"));
   }
-  if (const auto value = value_of("VLLM_HOST_IP", "--network-interface"); !value.empty()) o.interface = value + "/32";
+  if (const auto value = value_of("VLLM_HOST_IP", "--network-interface"); !value.empty()) {
+    o.interface = value + "/32";
+    o.notes.push_back("VLLM_HOST_IP=" + value + " stands for --network-interface " + o.interface);
+  }
   if (const auto value = value_of("VLLM_LOGGING_LEVEL", "--debug"); value == "DEBUG") raw.debug = true;
   if (const auto value = value_of("VLLM_PP_LAYER_PARTITION", "--pipeline-layer-partition"); !value.empty()) {
     raw.layer_partition = value;
+    raw.partition_of_variable = true;
+    o.notes.push_back("VLLM_PP_LAYER_PARTITION=" + value + " stands for --pipeline-layer-partition " + value);
   }
   if (const std::string value = environment("VLLM_HTTP_TIMEOUT_KEEP_ALIVE"); !value.empty()) {
     const int64_t seconds = parse_count(value, "VLLM_HTTP_TIMEOUT_KEEP_ALIVE");
@@ -414,8 +437,8 @@ ServeOptions parse_serve_options(const std::vector<std::string>& arguments) {
   bind_serve_flags(p, o, raw);
   o.notes = p.parse(arguments);
   read_vllm_environment(o, raw, p);
-  settle_model(o, raw);
-  settle_step_size(o.engine.scheduler, o.engine, p);
+  settle_model(o, raw, p);
+  settle_step_size(o, p);
   settle_server(o, raw);
   note_cluster_flags(o, raw, p);
   o.parallel_given = p.given("--tensor-parallel-size") || p.given("--pipeline-parallel-size");
@@ -439,8 +462,8 @@ ServeOptions parse_model_options(FlagParser& p, const std::vector<std::string>& 
   log_flags(p, raw);
   p.table_flags(flag_rules());
   o.notes = p.parse(arguments);
-  settle_model(o, raw);
-  settle_step_size(o.engine.scheduler, o.engine, p);
+  settle_model(o, raw, p);
+  settle_step_size(o, p);
   return o;
 }
 

@@ -36,6 +36,7 @@ struct ServeOptions {
   log::Options log;
   std::vector<std::string> notes;   // of accepted hints, to be shown once the log is set up
   bool parallel_given = false;      // -tp or -pp was typed
+  bool step_size_given = false;     // --max-num-batched-tokens was typed
   std::vector<Fact> cluster_flags;    // flags that must be the same on all nodes: those that were given
   std::vector<Fact> effective_flags;  // the same with defaults, which a head compares with
 

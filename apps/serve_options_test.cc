@@ -16,6 +16,7 @@
 namespace tutti {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -204,7 +205,12 @@ TEST(ServeOptions, VariablesOfScripts) {
                                                   "--pipeline-layer-partition", "1,4"});
   ::setenv("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "0", 1);
   EXPECT_THAT(error_of({"m"}), HasSubstr("VLLM_HTTP_TIMEOUT_KEEP_ALIVE=0"));
+  ::unsetenv("VLLM_HTTP_TIMEOUT_KEEP_ALIVE");
+  EXPECT_THAT(error_of({"m"}), HasSubstr("VLLM_PP_LAYER_PARTITION=3,2: --pipeline-layer-partition has 2 numbers"));
   for (const auto& [name, value] : variables) ::unsetenv(name);
+  EXPECT_THAT(o.notes, ElementsAre("VLLM_HOST_IP=10.1.2.3 stands for --network-interface 10.1.2.3/32",
+                                   "VLLM_PP_LAYER_PARTITION=3,2 stands for --pipeline-layer-partition 3,2"));
+  EXPECT_THAT(flags.notes, ElementsAre());
   EXPECT_EQ(o.ready_timeout_s, 77);
   EXPECT_EQ(o.interface, "10.1.2.3/32");
   EXPECT_TRUE(o.log.debug);
@@ -332,7 +338,8 @@ TEST(ServeOptions, AConfigFileComesBeforeTheCommandLine) {
   EXPECT_EQ(o.engine.parallel.tensor_parallel_size, 2);
   EXPECT_THAT(o.server.api_keys, ElementsAre("a", "b"));
   EXPECT_FALSE(o.engine.cache.enable_prefix_caching);
-  EXPECT_THAT(error_of({"m", "--config", "/no/such.yaml"}), HasSubstr("--config /no/such.yaml"));
+  EXPECT_THAT(error_of({"m", "--config", "/no/such.yaml"}),
+              AllOf(HasSubstr("--config /no/such.yaml: expected a YAML file of flags"), HasSubstr("No such file")));
   write_file(path, "enable_log_requests: True\nenable-chunked-prefill: FALSE\nserved-model-name: \"true\"\n"
                    "override-generation-config: {top_k: 3, temperature: 0.5}\nmax-model-len: 32k\n"
                    "default-chat-template-kwargs:\n  enable_thinking: false\n  names: [a, \"1\"]\n");
@@ -345,9 +352,19 @@ TEST(ServeOptions, AConfigFileComesBeforeTheCommandLine) {
   EXPECT_EQ(more.engine.scheduler.max_model_len, 32000);
   write_file(path, "port:\n");
   EXPECT_THAT(error_of({"m", "--config", path}), HasSubstr("--port has no value"));
+  write_file(path, "prot: 1\n");
+  EXPECT_THAT(error_of({"m", "--config", path}), HasSubstr("--config " + path + ": unknown flag --prot; near: --port"));
+  EXPECT_THAT(error_of({"m", "--prot", "1"}), ::testing::StartsWith("unknown flag --prot"));
+}
+
+TEST(ServeOptions, WithoutAModelTheCommandIsNamed) {
+  EXPECT_EQ(error_of({}), "which model? tutti serve MODEL, a folder or a .gguf file");
+  EXPECT_THAT([] { parse_generate_options({}); }, ThrowsMessage<ConfigError>(HasSubstr("which model? tutti generate MODEL")));
 }
 
 TEST(ParseCount, UnitsOfThousandsAndOf1024) {
+  EXPECT_EQ(parse_count("1T", "--x"), int64_t{1} << 40);
+  EXPECT_EQ(parse_count("2t", "--x"), 2'000'000'000'000);
   EXPECT_EQ(parse_count("1k", "--x"), 1000);
   EXPECT_EQ(parse_count("1K", "--x"), 1024);
   EXPECT_EQ(parse_count("25.6k", "--x"), 25600);

@@ -47,7 +47,7 @@ std::unique_ptr<ChatTemplate> make_chat_template(const ServeOptions& options, co
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const ServeOptions& options, const ModelSource& source) {
-  if (!options.tokenizer.empty()) return Tokenizer::from_folder(find_model(options.tokenizer, ""));
+  if (!options.tokenizer.empty()) return Tokenizer::from_folder(find_model(options.tokenizer, "", "--tokenizer"));
   if (source.checkpoint != nullptr && source.checkpoint->is_gguf()) return Tokenizer::from_gguf(source.checkpoint->metadata());
   return Tokenizer::from_folder(folder_of(source.path));
 }
@@ -88,6 +88,18 @@ void settle_max_model_len(EngineConfig& engine, const ModelConfig& config) {
   }
 }
 
+// A prompt that may not be cut has to find room in one step.
+void settle_whole_prompts(const ServeOptions& options, SchedulerConfig& scheduler) {
+  if (scheduler.enable_chunked_prefill || scheduler.max_num_batched_tokens >= scheduler.max_model_len) return;
+  if (options.step_size_given) {
+    throw ConfigError(fmt::format("--no-enable-chunked-prefill with --max-num-batched-tokens {0}: a prompt of up to --max-model-len {1} tokens "
+                                  "has no room in one step. Say --max-num-batched-tokens {1}, --max-model-len {0}, or leave "
+                                  "--no-enable-chunked-prefill out",
+                                  scheduler.max_num_batched_tokens, scheduler.max_model_len));
+  }
+  scheduler.max_num_batched_tokens = scheduler.max_model_len;
+}
+
 // On GPUs each rank looks at its own, whose memory only its process can see for free.
 void say_fit(const ModelSource& source, const EngineConfig& engine, int local_ranks) {
   if (engine.device != "cpu") return;
@@ -115,10 +127,14 @@ void fit_max_model_len(SchedulerConfig& scheduler, int64_t kv_tokens) {
 ServedModel open_served_model(ServeOptions& options, int local_ranks) {
   EngineConfig& engine = options.engine;
   engine.model_path = find_model(engine.model, options.revision);
+  if (!options.revision.empty() && fs::exists(engine.model)) {
+    log::note("--revision {} has no effect: {} is a path, not a name in the Hugging Face cache", options.revision, engine.model);
+  }
   const ModelSource source = open_model(engine);
   ServedModel model;
   model.config = source.config;
   settle_max_model_len(engine, source.config);
+  settle_whole_prompts(options, engine.scheduler);
   log::fact("model", "{}: {}, {} layers of {}, {} heads ({} KV)", fs::path(engine.model).filename().string(),
             source.describe(), source.config.num_layers, source.config.hidden_size, source.config.num_heads,
             source.config.num_kv_heads);

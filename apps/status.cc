@@ -135,7 +135,9 @@ int run_status(const Arguments& arguments) {
   if (probe.result == ProbeResult::kWrongToken) {
     throw JoinError(fmt::format("refused by {}: wrong token, the cluster token differs. `tutti token` on the head prints the right one", host));
   }
-  if (probe.result != ProbeResult::kOk) throw JoinError(fmt::format("no head at {}:{} ({})", host, port, probe.detail));
+  if (probe.result != ProbeResult::kOk) {
+    throw JoinError(fmt::format("no head at {}:{} ({}): `tutti serve` starts one, --address HOST:PORT names another", host, port, probe.detail));
+  }
   const std::string text = fetch_status(host, port, identity, deadline);
   const Json report = parse_json(text, "the head's report");
   if (json) {

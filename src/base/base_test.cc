@@ -143,6 +143,7 @@ TEST(NearestName, FindsTyposAndRefusesStrangers) {
   EXPECT_EQ(likely_name("--max-modellen", names), "--max-model-len");
   EXPECT_EQ(likely_name("--prot", names), "--port");
   EXPECT_EQ(likely_name("--completely-different", names), "");
+  EXPECT_EQ(likely_name("--stop", std::vector<std::string>{"--help", "--prompt"}), "");
   EXPECT_EQ(nearest_name("--completely-different", names), "--max-model-len");
   EXPECT_EQ(nearest_name("x", {}), "");
 }

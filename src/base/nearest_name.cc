@@ -41,7 +41,8 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 }
 
 std::string likely_name(std::string_view name, std::span<const std::string> candidates) {
-  return nearest_within(name, candidates, name.size() / 3 + 1);
+  const size_t dashes = std::min(name.find_first_not_of('-'), name.size());  // those of a flag are no letters of it
+  return nearest_within(name, candidates, (name.size() - dashes) / 3 + 1);
 }
 
 }  // namespace tutti

@@ -43,8 +43,11 @@ void ResponseParser::feed(std::string_view bytes, const OnBody& on_body) {
 void ResponseParser::end() {
   if (state_ == State::kBody && !length_) state_ = State::kDone;
   if (state_ == State::kDone) return;
-  throw IoError(status_ == 0 && pending_.empty() ? "the server closed the connection without an answer"
-                                                 : "the server's answer is cut");
+  const bool is_alert = pending_.starts_with("\x15\x03");  // what a server of TLS answers to plain HTTP
+  if (status_ == 0 && (pending_.empty() || is_alert)) {
+    throw IoError("the server closed the connection without an answer (does it want TLS? this client speaks plain HTTP only)");
+  }
+  throw IoError("the server's answer is cut");
 }
 
 // The next line without its end; false when it has not come yet.

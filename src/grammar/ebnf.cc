@@ -27,7 +27,7 @@ class EbnfParser {
     for (const auto& [name, r] : by_name_) {
       if (rules_.body(static_cast<size_t>(r.number)) != nullptr) continue;
       if (name == kRoot) throw InvalidGrammar("there is no rule `root`: the grammar begins with `root ::= ...`");
-      Scanner::fail_at(fmt::format("the rule `{}` is used, but not defined", name), r.used_at);
+      in_.fail_at(fmt::format("the rule `{}` is used, but not defined", name), r.used_at);
     }
     return std::move(rules_);
   }
@@ -83,7 +83,7 @@ class EbnfParser {
     }
     const int number = rule(lhs, begin);
     if (rules_.body(static_cast<size_t>(number)) != nullptr)
-      Scanner::fail_at(fmt::format("the rule `{}` is defined twice", lhs), begin);
+      in_.fail_at(fmt::format("the rule `{}` is defined twice", lhs), begin);
     rules_.define(number, alternatives(0));
     if (!in_.at_end() && !at_definition()) in_.fail(fmt::format("`{}` is not expected here", in_.peek()));
   }
@@ -121,10 +121,11 @@ class EbnfParser {
       return one_of(CharSet({{'\n', '\n'}, {'\r', '\r'}}).complement());
     }
     if (c == '(') {
+      const size_t begin = in_.position();
       in_.skip();
-      if (in_.looking_at("=")) in_.fail("look-ahead `(=` is not supported");
+      if (in_.looking_at("=")) in_.fail_at("look-ahead `(=` is not supported", begin);
       ExprPtr inside = alternatives(depth + 1);
-      if (!in_.take(")")) in_.fail("there is a `(` without its `)`");
+      if (!in_.take(")")) in_.fail_at("there is a `(` without its `)`", begin);
       return inside;
     }
     const size_t at = in_.position();
@@ -136,7 +137,7 @@ class EbnfParser {
     in_.skip();
     std::string out;
     while (in_.peek() != quote) {
-      if (in_.at_end() || in_.peek() == '\n') Scanner::fail_at("a text has no closing quote", begin);
+      if (in_.at_end() || in_.peek() == '\n') in_.fail_at("a text has no closing quote", begin);
       out += encode_utf8(escaped_character());
     }
     in_.skip();
@@ -145,6 +146,7 @@ class EbnfParser {
 
   uint32_t escaped_character() {
     if (in_.peek() != '\\') return in_.character();
+    const size_t begin = in_.position();
     in_.skip();
     const uint32_t c = in_.character();
     switch (c) {
@@ -156,34 +158,36 @@ class EbnfParser {
       case 'b': return '\b';
       case '0': return 0;
       case 'x': return in_.hex(2);
-      case 'u': return code_point(in_.hex(4));
-      case 'U': return code_point(in_.hex(8));
+      case 'u': return code_point(in_.hex(4), begin);
+      case 'U': return code_point(in_.hex(8), begin);
       default:
         if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '1' && c <= '9')) {
-          in_.fail(fmt::format("the escape \\{} is not known", static_cast<char>(c)));
+          in_.fail_at(fmt::format("the escape \\{} is not known", static_cast<char>(c)), begin);
         }
         return c;
     }
   }
 
-  uint32_t code_point(uint32_t code) const {
-    if (code > CharSet::kLast || (code >= 0xD800 && code <= 0xDFFF)) in_.fail("an escape is no code point");
+  uint32_t code_point(uint32_t code, size_t begin) const {
+    if (code > CharSet::kLast || (code >= 0xD800 && code <= 0xDFFF)) in_.fail_at("an escape is no code point", begin);
     return code;
   }
 
   CharSet char_class() {
+    const size_t begin = in_.position();
     in_.skip();
     const bool negated = in_.take("^");
     std::vector<CodeRange> ranges;
     while (in_.peek() != ']') {
-      if (in_.at_end()) in_.fail("there is a `[` without its `]`");
+      if (in_.at_end()) in_.fail_at("there is a `[` without its `]`", begin);
+      const size_t item = in_.position();
       const uint32_t low = escaped_character();
       uint32_t high = low;
       if (in_.peek() == '-' && in_.peek(1) != ']') {
         in_.skip();
         high = escaped_character();
       }
-      if (high < low) in_.fail("a range of a class counts down");
+      if (high < low) in_.fail_at("a range of a class counts down", item);
       ranges.push_back({low, high});
       if (ranges.size() > 4096) in_.fail("a class of more than 4096 parts");
     }

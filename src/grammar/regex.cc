@@ -94,24 +94,26 @@ class RegexParser {
   }
 
   ExprPtr group(int depth) {
+    const size_t begin = in_.position();
     in_.skip();
     if (in_.take("?")) {
-      if (in_.looking_at("=") || in_.looking_at("!")) in_.fail("look-ahead `(?=` and `(?!` is not supported");
-      if (in_.looking_at("<=") || in_.looking_at("<!")) in_.fail("look-behind `(?<=` and `(?<!` is not supported");
-      if (in_.looking_at("P=")) in_.fail("back-references are not supported");
+      if (in_.looking_at("=") || in_.looking_at("!")) in_.fail_at("look-ahead `(?=` and `(?!` is not supported", begin);
+      if (in_.looking_at("<=") || in_.looking_at("<!")) in_.fail_at("look-behind `(?<=` and `(?<!` is not supported", begin);
+      if (in_.looking_at("P=")) in_.fail_at("back-references are not supported", begin);
       if (in_.take("P<") || in_.take("<")) {
         while (!in_.at_end() && in_.peek() != '>') in_.skip();
-        if (!in_.take(">")) in_.fail("the name of a group has no `>`");
+        if (!in_.take(">")) in_.fail_at("the name of a group has no `>`", begin);
       } else if (!in_.take(":")) {
-        in_.fail(fmt::format("`(?{}` is not supported", in_.peek() == '\0' ? ' ' : in_.peek()));
+        in_.fail_at(fmt::format("`(?{}` is not supported", in_.peek() == '\0' ? ' ' : in_.peek()), begin);
       }
     }
     ExprPtr inside = alternatives(/*outermost=*/false, depth + 1);
-    if (!in_.take(")")) in_.fail("there is a `(` without its `)`");
+    if (!in_.take(")")) in_.fail_at("there is a `(` without its `)`", begin);
     return inside;
   }
 
   CharSet escape(bool in_class) {
+    const size_t begin = in_.position();
     in_.skip();
     const uint32_t c = in_.character();
     const auto one = [](uint32_t code) { return CharSet({{code, code}}); };
@@ -128,49 +130,52 @@ class RegexParser {
       case 'f': return one('\f');
       case 'v': return one('\v');
       case 'x': return one(in_.hex(2));
-      case 'u': return one(unicode());
+      case 'u': return one(unicode(begin));
       case 'b':
         if (in_class) return one('\b');
         [[fallthrough]];
-      case 'B': in_.fail("word boundaries (\\b, \\B) are not supported");
+      case 'B': in_.fail_at("word boundaries (\\b, \\B) are not supported", begin);
       case 'A':
       case 'z':
-      case 'Z': in_.fail(fmt::format("\\{} is not supported: use ^ and $", static_cast<char>(c)));
+      case 'Z': in_.fail_at(fmt::format("\\{} is not supported: use ^ and $", static_cast<char>(c)), begin);
       case 'p':
-      case 'P': in_.fail("Unicode properties (\\p, \\P) are not supported");
-      case 'k': in_.fail("back-references are not supported");
+      case 'P': in_.fail_at("Unicode properties (\\p, \\P) are not supported", begin);
+      case 'k': in_.fail_at("back-references are not supported", begin);
       case '0': return one(0);
       default: break;
     }
-    if (c >= '1' && c <= '9') in_.fail("back-references are not supported");
+    if (c >= '1' && c <= '9') in_.fail_at("back-references are not supported", begin);
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-      in_.fail(fmt::format("the escape \\{} is not supported", static_cast<char>(c)));
+      in_.fail_at(fmt::format("the escape \\{} is not supported", static_cast<char>(c)), begin);
     return one(c);
   }
 
-  uint32_t unicode() {
+  // `begin`: of the escape.
+  uint32_t unicode(size_t begin) {
     if (!in_.take("{")) return in_.hex(4);
     uint32_t code = 0;
     while (!in_.at_end() && in_.peek() != '}' && code <= CharSet::kLast) code = code * 16 + in_.hex(1);
-    if (!in_.take("}") || code > CharSet::kLast) in_.fail("\\u{...} is no code point");
+    if (!in_.take("}") || code > CharSet::kLast) in_.fail_at("\\u{...} is no code point", begin);
     return code;
   }
 
   CharSet char_class() {
+    const size_t begin = in_.position();
     in_.skip();
     const bool negated = in_.take("^");
     std::vector<CodeRange> ranges;
     for (bool first = true; first || in_.peek() != ']'; first = false) {
-      if (in_.at_end()) in_.fail("there is a `[` without its `]`");
+      if (in_.at_end()) in_.fail_at("there is a `[` without its `]`", begin);
       if (first && in_.peek() == ']') break;  // as JavaScript: [] matches nothing, [^] everything
+      const size_t item = in_.position();
       const CharSet low = class_item();
       const bool single = low.ranges().size() == 1 && low.ranges()[0].first == low.ranges()[0].last;
       if (single && in_.peek() == '-' && in_.peek(1) != ']' && in_.peek(1) != '\0') {
         in_.skip();
         const CharSet high = class_item();
         if (high.ranges().size() != 1 || high.ranges()[0].first != high.ranges()[0].last)
-          in_.fail("a range of a class ends with a class");
-        if (high.ranges()[0].first < low.ranges()[0].first) in_.fail("a range of a class counts down");
+          in_.fail_at("a range of a class ends with a class", item);
+        if (high.ranges()[0].first < low.ranges()[0].first) in_.fail_at("a range of a class counts down", item);
         ranges.push_back({low.ranges()[0].first, high.ranges()[0].first});
       } else {
         ranges.insert(ranges.end(), low.ranges().begin(), low.ranges().end());

@@ -71,6 +71,14 @@ TEST(Regex, NamesWhatItDoesNotHave) {
   EXPECT_THAT(error("(?<!a)b"), HasSubstr("look-behind"));
   EXPECT_THAT(error("(a)\\1"), HasSubstr("back-references"));
   EXPECT_THAT(error("\\bword"), HasSubstr("word boundaries"));
+  // Where the fault begins, not where it was noticed; characters count, not bytes.
+  EXPECT_THAT(error("(a)\\1"), HasSubstr("(at character 4)"));
+  EXPECT_THAT(error("\\bfoo"), HasSubstr("(at character 1)"));
+  EXPECT_THAT(error("a(?=b)"), HasSubstr("(at character 2)"));
+  EXPECT_THAT(error("ab(c"), HasSubstr("(at character 3)"));
+  EXPECT_THAT(error("a[bc"), HasSubstr("(at character 2)"));
+  EXPECT_THAT(error("[az-a]"), HasSubstr("(at character 3)"));
+  EXPECT_THAT(error("\xC3\xA4\xE4\xB8\xAD\\bfoo"), HasSubstr("(at character 3)"));
   EXPECT_THAT(error("\\p{L}"), HasSubstr("Unicode properties"));
   EXPECT_THAT(error("(?i)a"), HasSubstr("(?i"));
   EXPECT_THAT(error("a*+"), HasSubstr("possessive"));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tutti::grammar {
 namespace {
 
@@ -11,8 +13,10 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-void Scanner::fail_at(const std::string& what, size_t position) {
-  throw InvalidGrammar(fmt::format("{} (at character {})", what, position + 1));
+void Scanner::fail_at(const std::string& what, size_t position) const {
+  const std::string_view before = text_.substr(0, position);
+  const auto characters = std::count_if(before.begin(), before.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  throw InvalidGrammar(fmt::format("{} (at character {})", what, characters + 1));
 }
 
 uint32_t Scanner::character() {

@@ -1,4 +1,4 @@
-// Reads a pattern or a written grammar character by character. `where()` is for messages.
+// Reads a pattern or a written grammar character by character.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ class Scanner {
   ExprPtr repeated(ExprPtr part);
 
   [[noreturn]] void fail(const std::string& what) const { fail_at(what, at_); }
-  [[noreturn]] static void fail_at(const std::string& what, size_t position);
+  // `position` is where the fault begins, which may lie before what has been read.
+  [[noreturn]] void fail_at(const std::string& what, size_t position) const;
 
  private:
   std::string_view text_;

@@ -1,10 +1,29 @@
 #include "runtime/kv_cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 
 namespace tutti {
+namespace {
+
+// As a flag takes it: "360M"; a number that is not round in bytes.
+std::string flag_bytes(int64_t bytes) {
+  for (const auto& [shift, unit] : {std::pair{30, 'G'}, std::pair{20, 'M'}, std::pair{10, 'K'}}) {
+    if (bytes > 0 && bytes % (int64_t{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);
+  }
+  return std::to_string(bytes);
+}
+
+// The next round number that is large enough.
+std::string enough_bytes(int64_t bytes) {
+  const int64_t unit = bytes > int64_t{1} << 20 ? int64_t{1} << 20 : int64_t{1} << 10;
+  return flag_bytes((bytes + unit - 1) / unit * unit);
+}
+
+}  // namespace
 
 DType kv_cache_dtype(const std::string& name, DType activations) {
   if (name == "auto") return activations;
@@ -21,21 +40,23 @@ int64_t choose_num_blocks(const KVCacheShape& shape, const CacheConfig& cache, c
   const int64_t of_one_sequence = (scheduler.max_model_len + shape.block_size - 1) / shape.block_size;
   int64_t blocks = 0;
   std::string origin;
+  const int64_t least = scheduler.fit_max_model_len ? 1 : of_one_sequence;
+  std::string more = "--kv-cache-memory-bytes " + enough_bytes(least * shape.bytes_per_block());
   if (cache.num_blocks_override) {
     blocks = *cache.num_blocks_override;
-    origin = "--num-gpu-blocks-override";
+    origin = fmt::format("--num-gpu-blocks-override {}", blocks);
+    more = fmt::format("--num-gpu-blocks-override {}", least);
   } else {
     const int64_t bytes = std::max<int64_t>(0, cache.kv_cache_memory_bytes.value_or(available));
     blocks = std::min(bytes / shape.bytes_per_block(), of_one_sequence * scheduler.max_num_seqs);
-    origin = cache.kv_cache_memory_bytes ? "--kv-cache-memory-bytes " + std::to_string(bytes)
-                                         : "the memory that is left (" + std::to_string(bytes) + " bytes)";
+    origin = cache.kv_cache_memory_bytes ? "--kv-cache-memory-bytes " + flag_bytes(bytes)
+                                         : "the memory for it (" + flag_bytes(bytes >> 20 << 20) + " of a rank)";
   }
-  const int64_t least = scheduler.fit_max_model_len ? 1 : of_one_sequence;
   if (blocks < least) {
-    throw ConfigError("the KV cache is too small: one sequence of " + std::to_string(std::min(scheduler.max_model_len, least * shape.block_size)) +
-                      " tokens (--max-model-len) needs " + std::to_string(least) + " blocks (" +
-                      std::to_string(least * shape.bytes_per_block()) + " bytes on this rank), " + origin + " gives " +
-                      std::to_string(blocks) + ": lower --max-model-len or give the cache more memory");
+    const std::string shorter = blocks > 0 ? fmt::format(", or --max-model-len {}", blocks * shape.block_size) : "";
+    throw ConfigError(fmt::format("the KV cache is too small: one sequence of {} tokens (--max-model-len) needs {} blocks, {} has room for {}. "
+                                  "Say {}{}",
+                                  std::min(scheduler.max_model_len, least * shape.block_size), least, origin, blocks, more, shorter));
   }
   return blocks;
 }

@@ -27,6 +27,16 @@ std::optional<int64_t> kernel_number(const char* path) {
   return std::nullopt;
 }
 
+// What flags say of the KV cache is too little before any rank has started. The rank with the largest blocks speaks for all.
+void check_kv_cache(const std::vector<RankMemory>& all, const EngineConfig& engine) {
+  const bool said = engine.device == "cpu" || engine.cache.kv_cache_memory_bytes || engine.cache.num_blocks_override;
+  if (!said || engine.scheduler.fit_max_model_len) return;
+  const auto largest = std::max_element(all.begin(), all.end(), [](const RankMemory& a, const RankMemory& b) {
+    return a.kv_shape.bytes_per_block() < b.kv_shape.bytes_per_block();
+  });
+  choose_num_blocks(largest->kv_shape, engine.cache, engine.scheduler);
+}
+
 }  // namespace
 
 size_t activation_bytes(const DecoderModel& model, const SchedulerConfig& scheduler, int tp_size, DType activations) {
@@ -80,6 +90,7 @@ std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineC
     const KVCacheShape shape = kv_cache_shape(model, engine.cache, activations);
     RankMemory memory;
     memory.rank = rank;
+    memory.kv_shape = shape;
     memory.weights = parameter_bytes(source, model.parameters());
     int64_t kv_blocks = (scheduler.max_model_len + shape.block_size - 1) / shape.block_size;
     if (scheduler.fit_max_model_len) {  // what a GPU has left is known when the rest is there
@@ -111,6 +122,7 @@ int64_t available_memory() {
 void check_fits(const ModelSource& source, const EngineConfig& engine, const std::vector<int>& ranks, int64_t available,
                 const std::string& others) {
   const auto all = estimate_memory(source, engine);
+  check_kv_cache(all, engine);
   RankMemory sum;
   for (int rank : ranks) {
     const RankMemory& one = all[static_cast<size_t>(rank % engine.parallel.replica_size())];

@@ -22,6 +22,7 @@ OutputCut output_cut(const EngineConfig& engine);
 
 struct RankMemory {
   int rank = 0;
+  KVCacheShape kv_shape;
   int64_t weights = 0;
   int64_t kv_cache = 0;     // of one sequence of max_model_len, the least that can serve
   int64_t activations = 0;
@@ -36,7 +37,7 @@ std::vector<RankMemory> estimate_memory(const ModelSource& source, const EngineC
 int64_t available_memory();
 
 // Throws ConfigError with the sum when `ranks` (those of this machine, or of one GPU) need more than `available` bytes
-// together. `others`: who else holds memory there, if that is known.
+// together, or when flags leave the KV cache no room for one sequence. `others`: who else holds memory there, if that is known.
 void check_fits(const ModelSource& source, const EngineConfig& engine, const std::vector<int>& ranks, int64_t available,
                 const std::string& others = "");
 

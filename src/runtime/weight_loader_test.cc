@@ -183,8 +183,16 @@ TEST(KvCacheSize, TooSmallForOneSequenceSaysWhatToDo) {
   scheduler.max_num_seqs = 2;
   cache.kv_cache_memory_bytes = 10 * shape.bytes_per_block();
   EXPECT_THAT([&] { choose_num_blocks(shape, cache, scheduler); },
-              ThrowsMessage<ConfigError>(AllOf(HasSubstr("needs 63 blocks"), HasSubstr("gives 10"), HasSubstr("lower --max-model-len"))));
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("needs 63 blocks"), HasSubstr("--kv-cache-memory-bytes 320K has room for 10"),
+                                               HasSubstr("Say --kv-cache-memory-bytes 2M, or --max-model-len 160"))));
+  cache.kv_cache_memory_bytes = int64_t{2} << 20;
+  EXPECT_EQ(choose_num_blocks(shape, cache, scheduler), 64);  // what the text says is enough
   cache.kv_cache_memory_bytes.reset();
+  cache.num_blocks_override = 10;
+  EXPECT_THAT([&] { choose_num_blocks(shape, cache, scheduler); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("--num-gpu-blocks-override 10 has room for 10"),
+                                               HasSubstr("Say --num-gpu-blocks-override 63, or --max-model-len 160"))));
+  cache.num_blocks_override.reset();
   EXPECT_EQ(choose_num_blocks(shape, cache, scheduler), 2 * 63);  // never more than the scheduler can use
   cache.num_blocks_override = 70;
   EXPECT_EQ(choose_num_blocks(shape, cache, scheduler), 70);

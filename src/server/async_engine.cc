@@ -53,6 +53,7 @@ void merge(TokenOutput* into, TokenOutput&& next) {
 AsyncEngine::AsyncEngine(const EngineConfig& config, std::vector<int32_t> eos_token_ids, Executor& executor,
                          Metrics& metrics)
     : metrics_(metrics),
+      max_queue_size_(config.scheduler.max_queue_size),
       core_(config, std::move(eos_token_ids), executor,
             [this](std::vector<TokenOutput> outputs) { deliver(std::move(outputs)); }),
       thread_([this] { run(); }) {}

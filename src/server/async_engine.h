@@ -54,6 +54,8 @@ class AsyncEngine {
   // Called once, on the engine thread, when the engine has failed.
   void on_failure(std::function<void(const std::string& message)> handler);
 
+  // --max-queue-size: a request of more sequences is never taken.
+  int64_t max_queue_size() const { return max_queue_size_; }
   EngineStats stats() const { return core_.stats(); }
   // Requests submitted and not ended.
   int64_t num_open() const;
@@ -72,6 +74,7 @@ class AsyncEngine {
   void watch(const EngineStats& now);
 
   Metrics& metrics_;
+  const int64_t max_queue_size_;
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, std::shared_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // one a loop

@@ -1,5 +1,7 @@
 #include "server/generation.h"
 
+#include <fmt/format.h>
+
 #include <ctime>
 #include <utility>
 
@@ -28,6 +30,14 @@ Generation::Generation(const ApiContext& context, std::shared_ptr<HttpExchange> 
 }
 
 void Generation::start(const std::vector<int32_t>& max_tokens) {
+  // All sequences of a request are put in the queue at once: with more than its size it is never taken.
+  if (const int64_t most = context_.engine.max_queue_size(); static_cast<int64_t>(choices_.size()) > most) {
+    fail(400, fmt::format("the prompts times n = {} are {} sequences, more than the {} that wait at once on this server "
+                          "(--max-queue-size): send fewer in a request",
+                          request_.n, choices_.size(), most),
+         "n");
+    return;
+  }
   for (Choice& choice : choices_) {
     if (!submit(choice, max_tokens[static_cast<size_t>(choice.index / request_.n)])) return;
   }

@@ -1,6 +1,6 @@
 // What /metrics shows: per-request histograms and HTTP counters that the server records (thread-safe), and
-// the engine's own counters, read when somebody scrapes. Each family appears once under every configured
-// prefix ("tutti:", "vllm:").
+// the engine's own counters, read when somebody scrapes. Each family that vLLM has too appears once under every configured
+// prefix ("tutti:", "vllm:"), the others under "tutti:" alone.
 #pragma once
 
 #include <functional>

@@ -140,8 +140,11 @@ void OpenAiApi::start(const Exchange& exchange, Prepared prepared) const {
     if (context_.config.log_requests) {
       const std::string& text = prepared.prompts.front().text;
       const auto limit = context_.config.max_log_len;
-      log::fact("request", "{} from {}: {} prompts x {}, {} tokens in the first: {}", full_id, http.peer,
-                prepared.prompts.size(), prepared.request.n, prepared.prompts.front().token_ids.size(),
+      const size_t num = prepared.prompts.size();
+      const size_t tokens = prepared.prompts.front().token_ids.size();
+      log::fact("request", "{} from {}: {}{}{}{}: {}", full_id, http.peer, num > 1 ? fmt::format("{} prompts, ", num) : "",
+                prepared.request.n > 1 ? fmt::format("n = {}, ", prepared.request.n) : "",
+                fmt::format("{} token{}", tokens, tokens == 1 ? "" : "s"), num > 1 ? " in the first" : "",
                 dump_json(limit < 0 ? text : text.substr(0, static_cast<size_t>(limit))));
     }
     if (!prepared.request.echo) {

@@ -57,15 +57,17 @@ struct Server::Impl {
 
   // On the first loop, until the requests have ended or may not go on.
   void poll_drain() {
+    std::string why;
     {
       std::lock_guard lock(mutex);
       flushing = engine.num_open() == 0 || Clock::now() >= *drain_until;
+      why = end_reason;
     }
     if (flushing) {
       // Not by the engine, which may be in the middle of a long step.
       const int64_t cut = engine.abort_all("the server is shutting down");
       num_aborted += cut;
-      if (cut > 0) log::warning("{} open request{} cut off: the time to end is over", cut, cut == 1 ? " is" : "s are");
+      if (cut > 0) log::warning("{} open request{} cut off: {}", cut, cut == 1 ? " is" : "s are", why);
       engine.stop();
       flush();
     } else {
@@ -85,6 +87,7 @@ struct Server::Impl {
   const ApiContext context;
   std::mutex mutex;
   std::optional<Clock::time_point> drain_until;
+  std::string end_reason;  // why it is not later
   std::atomic<int64_t> num_aborted{0};
   std::atomic<bool> flushing{false};  // the engine has ended, answers are on their way
   std::optional<std::string> failure;
@@ -114,13 +117,16 @@ void Server::run() {
   if (impl_->failure && !impl_->config.keep_alive_on_engine_failure) throw CommError(*impl_->failure);
 }
 
-void Server::drain(Deadline deadline) {
+void Server::drain(Deadline deadline, const std::string& why) {
   impl_->engine.drain();
   bool first = false;
   {
     std::lock_guard lock(impl_->mutex);
     first = !impl_->drain_until;
-    impl_->drain_until = std::min(impl_->drain_until.value_or(deadline.instant()), deadline.instant());
+    if (first || deadline.instant() < *impl_->drain_until) {
+      impl_->drain_until = deadline.instant();
+      impl_->end_reason = why;
+    }
   }
   if (first) impl_->http.loop().post([impl = impl_.get()] { impl->poll_drain(); });
   if (impl_->flushing) impl_->flush();

@@ -29,8 +29,8 @@ class Server {
   // (its clients have been told), unless the configuration says to stay.
   void run();
   // No new requests (503); running ones may end until `deadline`. Again with an earlier deadline: ends
-  // sooner. Thread-safe, returns at once.
-  void drain(Deadline deadline);
+  // sooner. `why` there is no more time is logged with the requests that are cut off. Thread-safe, returns at once.
+  void drain(Deadline deadline, const std::string& why = "the time to end is over");
   // Requests that drain() ended with an error.
   int64_t num_aborted() const;
 

@@ -101,10 +101,24 @@ TEST(Server, AFullQueueIs429) {
   EXPECT_GE(refused, 1);
   // All or none of a request's sequences.
   Json many = request(1);
-  many["n"] = 100;
+  many["n"] = 3;
   EXPECT_EQ(server.post("/v1/completions", many).status, 429);
   server.executor().paused = false;
   EXPECT_TRUE(eventually([&] { return server.post("/v1/completions", request(1)).status == 200; }));
+}
+
+// Trying again would not help.
+TEST(Server, ARequestLargerThanTheQueueIs400) {
+  TestServer::Options options;
+  options.scheduler.max_queue_size = 3;
+  TestServer server(options);
+  Json many = request(1);
+  many["n"] = 4;
+  const ClientResponse response = server.post("/v1/completions", many);
+  EXPECT_EQ(response.status, 400);
+  EXPECT_NE(response.body.find("4 sequences, more than the 3 that wait at once on this server (--max-queue-size)"), std::string::npos);
+  EXPECT_EQ(response.json()["error"]["param"], "n");
+  EXPECT_EQ(server.engine().num_open(), 0);
 }
 
 TEST(Server, DisconnectsAbort) {

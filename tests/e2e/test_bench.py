@@ -23,7 +23,7 @@ class BenchServe(ApiTest):
         return bench("serve", "--port", self.port, "--api-key", KEY, "--ignore-eos", *flags)
 
     def test_numbers_add_up(self):
-        folder = pathlib.Path(self.folder.name)
+        folder = pathlib.Path(self.folder.name) / "results" / "of today"  # made by the benchmark
         done = self.serve("--num-prompts", 12, "--random-input-len", 30, "--random-output-len", 9, "--max-concurrency", 4,
                           "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,99", "--save-result",
                           "--save-detailed", "--result-dir", folder, "--goodput", "ttft:60000", "--metadata", "machine=here")
@@ -54,11 +54,14 @@ class BenchServe(ApiTest):
         chat = self.serve("--backend", "openai-chat", "--num-prompts", 6, "--input-len", 12, "--output-len", 4, "--request-rate", 30,
                           "--burstiness", 2, "--num-warmups", 1)
         self.assertEqual(chat.returncode, 0, chat.stderr)
+        self.assertIn(f"(model {MODEL}), 30 a second (burstiness 2)\n", chat.stderr)
         self.assertRegex(chat.stdout, r"Request rate configured \(RPS\): +30.00")
         self.assertRegex(chat.stdout, r"Total generated tokens: +24 ")
         prefixes = self.serve("--dataset-name", "prefix_repetition", "--num-prompts", 8, "--prefix-repetition-prefix-len", 64,
                               "--prefix-repetition-suffix-len", 8, "--prefix-repetition-num-prefixes", 2, "--output-len", 2)
         self.assertEqual(prefixes.returncode, 0, prefixes.stderr)
+        self.assertIn(f"8 requests to http://127.0.0.1:{self.port}/v1/completions (model {MODEL}), all at once\n", prefixes.stderr)
+        self.assertNotIn(" done, ", prefixes.stderr)  # no progress of a load that is over at once
         self.assertRegex(prefixes.stdout, r"Total input tokens: +576 ")
 
     def test_failures_are_counted_and_named(self):
@@ -67,14 +70,24 @@ class BenchServe(ApiTest):
         self.assertRegex(done.stdout, r"Failed requests: +3 ")
         self.assertIn("3 of 3 requests failed, the first one: the server answers 400: ", done.stderr)
 
+    def test_a_place_that_cannot_be_written_is_said_before_the_load(self):
+        done = self.serve("--num-prompts", 2, "--save-result", "--result-dir", "/proc/results")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("cannot write results to /proc/results", done.stderr)
+        self.assertNotIn(" load ", done.stderr)
+        self.assertEqual(done.stdout, "")
+
     def test_what_cannot_be_is_said(self):
         for flags, message in ((("--backend", "tgi"), "--backend tgi: expected openai"), (("--request-rate", "0"), "--request-rate 0"),
                                (("--dataset-name", "sonnet"), "--dataset-name sonnet"), (("--goodput", "ttft"), "--goodput ttft"),
                                (("--use-beam-search",), "--use-beam-search cannot be had"), (("--num-promts", "3"), "near: --num-prompts"),
-                               (("--percentile-metrics", "foo"), "--percentile-metrics foo"), (("--tokenizer", "/none"), "/none")):
+                               (("--percentile-metrics", "foo"), "--percentile-metrics foo"), (("--tokenizer", "/none"), "--tokenizer /none: it is not here or in the Hugging Face cache")):
             done = self.serve(*flags)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(message, done.stderr)
+        tls = bench("serve", "--base-url", "https://127.0.0.1:1")
+        self.assertEqual(tls.returncode, 2)
+        self.assertIn("--base-url https://127.0.0.1:1: expected http://HOST:PORT. This client speaks plain HTTP only", tls.stderr)
         nobody = bench("serve", "--port", 1)
         self.assertEqual(nobody.returncode, 2)
         self.assertIn("no server at 127.0.0.1:1", nobody.stderr)
@@ -108,6 +121,14 @@ class BenchOffline(ApiTest):
         too_long = bench("throughput", *self.flags(), "--num-prompts", 1, "--input-len", 600, "--output-len", 5)
         self.assertEqual(too_long.returncode, 2)
         self.assertIn("more than --max-model-len 512", too_long.stderr)
+
+
+class Help(unittest.TestCase):
+    def test_every_benchmark_and_the_true_defaults(self):
+        usage = subprocess.run([BINARY, "--help"], capture_output=True, text=True, timeout=60).stdout
+        for name in ("serve", "latency", "throughput", "comm"):
+            self.assertIn(f"bench {name}", usage)
+        self.assertIn("(1K,8K,64K,1M,4M,16M,64M)", bench("comm", "--help").stdout.replace("\n", "").replace(" ", ""))
 
 
 class BenchComm(unittest.TestCase):

@@ -110,6 +110,15 @@ class OwnPrefix(ApiTest):
         self.assertIn("\nmine:num_requests_running{", text)
         self.assertNotIn("vllm:", text)
 
+    def test_all_families_under_the_programs_own(self):
+        names = {line.split()[2] for line in self.get("/metrics")[2].splitlines() if line.startswith("# TYPE ")}
+        own = {name.removeprefix("tutti:") for name in names if name.startswith("tutti:")}
+        shared = {name.removeprefix("mine:") for name in names if name.startswith("mine:")}
+        self.assertLess(shared, own)
+        self.assertTrue({"engine_steps_total", "comm_seconds_total", "rank_memory_bytes"} <= own - shared, own - shared)
+        for name in names - {"tutti:" + n for n in own} - {"mine:" + n for n in shared}:
+            self.assertRegex(name, "^(http|process)_")
+
 
 class BlockTimes(Metrics):
     """The same with the times of KV blocks, of all of them, in a cache that the requests soon fill."""

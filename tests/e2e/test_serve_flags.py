@@ -63,7 +63,7 @@ class ManyFlags(ApiTest):
 
     def test_request_log(self):
         self.complete(prompt="Hello, world", max_tokens=2, request_id="seen-1")
-        log = self.server.wait_for(r"cmpl-seen-1 from 127\.0\.0\.1:\d+: 1 prompts x 1, 12 tokens in the first: (.*)")
+        log = self.server.wait_for(r"cmpl-seen-1 from 127\.0\.0\.1:\d+: 12 tokens: (.*)")
         self.assertEqual(log[1], '"Hello, "')
         self.server.wait_for(r"cmpl-seen-1 \[0\]: length, 2 tokens out: ")
 
@@ -142,6 +142,8 @@ class Listeners(unittest.TestCase):
         port = free_ports(1)[0]
         server = self.serve("--ssl-keyfile", key, "--ssl-certfile", certificate, "--port", port)
         server.wait_for(f"try +curl https://127.0.0.1:{port}/v1/models")
+        plain = subprocess.run([BINARY, "complete", "x", "--url", f"http://127.0.0.1:{port}"], capture_output=True, text=True, timeout=60)
+        self.assertIn("does it want TLS? this client speaks plain HTTP only", plain.stderr)
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=ssl.create_default_context(cafile=certificate))
         connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 2, "ignore_eos": True}),
                            {"Content-Type": "application/json"})
@@ -175,6 +177,20 @@ class Listeners(unittest.TestCase):
         connection.close()
         self.end(server)
 
+    def test_prompts_that_may_not_be_cut_have_room_in_a_step(self):
+        random_model(self.model, **SMALL, max_position_embeddings=4000)
+        port = free_ports(1)[0]
+        server = self.serve("--port", port, "--no-enable-chunked-prefill", "--revision", "old")
+        self.assertRegex(server.log(), "note +--revision old has no effect: .* is a path, not a name")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": [7] * 3500, "max_tokens": 1}),
+                           {"content-type": "application/json"})
+        self.assertEqual(json.loads(connection.getresponse().read())["usage"]["prompt_tokens"], 3500)
+        connection.request("GET", "/metrics")
+        self.assertRegex(connection.getresponse().read().decode(), r"\ntutti:engine_steps_total{.*} 1\n")
+        connection.close()
+        self.end(server)
+
     def test_a_cache_that_does_not_fit_is_warned_of(self):
         server = self.serve("--num-gpu-blocks-override", 100_000_000, "--port", 0)
         server.wait_for(r"warning +the KV cache may grow to [\d.]+ GiB on this node, which has [\d.]+ GiB free: .*--kv-cache-memory-bytes \d+M, of each rank, fits")
@@ -183,11 +199,21 @@ class Listeners(unittest.TestCase):
     def test_what_cannot_be_had_ends_with_exit_code_2(self):
         for flags, message in ((("--data-parallel-size", 2), "--data-parallel-size cannot be had"),
                                (("--no-such-flag",), "unknown flag --no-such-flag"), (("--port", 99999), "--port 99999"),
-                               (("--enable-auto-tool-choice",), "--tool-call-parser"), (("--api-key", ""), "--api-key")):
+                               (("--enable-auto-tool-choice",), "--tool-call-parser"), (("--api-key", ""), "--api-key"),
+                               (("--max-model-len", 1000, "--max-num-batched-tokens", 512, "--no-enable-chunked-prefill"),
+                                "--no-enable-chunked-prefill with --max-num-batched-tokens 512: a prompt of up to --max-model-len 1000 tokens has no room"),
+                               (("--max-model-len", 1000, "--num-gpu-blocks-override", 10, "-tp", 2),
+                                "error     the KV cache is too small: one sequence of 1000 tokens (--max-model-len) needs 63 blocks, --num-gpu-blocks-override 10 "
+                                "has room for 10. Say --num-gpu-blocks-override 63, or --max-model-len 160")):
             done = subprocess.run([BINARY, "serve", self.model, "--load-format", "dummy", *map(str, flags)], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(message, done.stderr)
             self.assertIn("Exit 2", done.stderr)
+        for command, message in ((("status", "--address", "127.0.0.1:1", "--token", "t" * 32), "no head at 127.0.0.1:1 (connection refused): `tutti serve` starts one"),
+                                 (("serve", self.model, "--load-format", "dummy", "--tokenizer", "/none"), "--tokenizer /none: it is not here"),
+                                 (("bench", "latency"), "which model? tutti bench latency MODEL"),
+                                 (("generate", self.model, "--stop", "x"), "unknown flag --stop: tutti generate --help lists all")):
+            self.assertIn(message, subprocess.run([BINARY, *command], capture_output=True, text=True, timeout=60).stderr)
         done = subprocess.run([BINARY, "serve", self.model, "--node-rank", "1", "--nnodes", "2", "-tp", "2"], capture_output=True, text=True, timeout=60)
         self.assertRegex(done.stderr, r"where is node 0\? Exit 2\n$")
         done = subprocess.run([BINARY, "serve", self.model, "--load-format", "dummy", "--device", "cpu", "--kv-cache-dtype", "float16"],

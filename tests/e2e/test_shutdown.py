@@ -55,6 +55,7 @@ class Shutdown(ClusterTest):
         self.assertFalse(thread.is_alive())
         self.assertGreater(len(events), 2)
         self.assertIn("shutting down", events[-1]["error"]["message"])
+        self.assertRegex(head.log(), "warning +1 open request is cut off: it was asked to end now, by a second signal")
         head.wait_for("ended +1 request ended with an error, all ranks have ended")
 
     def test_the_timeout_bounds_the_drain(self):
@@ -64,7 +65,7 @@ class Shutdown(ClusterTest):
         head.signal(signal.SIGTERM)
         self.assertEqual(head.wait_exit(20), 0, head.log())
         self.assertLess(time.monotonic() - begin, 8)
-        self.assertRegex(head.log(), "warning +1 open request is cut off")
+        self.assertRegex(head.log(), "warning +1 open request is cut off: the --shutdown-timeout is over")
         thread.join(10)
 
     def test_a_worker_that_is_asked_to_end_lets_answers_finish(self):

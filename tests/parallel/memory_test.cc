@@ -147,6 +147,22 @@ TEST(RankMemory, TooLargeIsSaidWithTheSum) {
   EXPECT_NO_THROW(check_fits(source, engine, {1}, both - 1));
 }
 
+// A stage with more layers has larger blocks: the value that the text gives is enough for all ranks.
+TEST(RankMemory, ACacheThatIsTooSmallIsFoundBeforeRanksStart) {
+  const TinyModel model(large_config());
+  write_weights(model.path(), large_config());
+  const ModelSource source = open_model(model.path());
+  EngineConfig engine = test_engine(model.path(), 1);
+  engine.cache.num_blocks_override = 1;
+  constexpr int64_t kPlenty = int64_t{1} << 40;
+  EXPECT_THAT([&] { check_fits(source, engine, {0}, kPlenty); },
+              ::testing::ThrowsMessage<ConfigError>(::testing::AllOf(
+                  ::testing::HasSubstr("--num-gpu-blocks-override 1 has room for 1. Say --num-gpu-blocks-override "),
+                  ::testing::HasSubstr(", or --max-model-len 16"))));
+  engine.scheduler.max_model_len = 16;
+  EXPECT_NO_THROW(check_fits(source, engine, {0}, kPlenty));
+}
+
 // What a GPU has left for KV is known once it has loaded; the CPU's part is known before.
 TEST(RankMemory, ALengthThatShallFitNeedsWhatTheCacheGets) {
   const TinyModel model(large_config());
