@@ -1,8 +1,13 @@
 #include "apps/cluster_start.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -153,11 +158,27 @@ int other_control_port(int port) {
   return kDefaultControlPort;
 }
 
+// The system's words when nobody can listen there, which the control channel does not pass on.
+std::string why_no_listener(int port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return std::strerror(errno);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const bool open = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && ::listen(fd, 1) == 0;
+  const std::string reason = open ? "" : std::strerror(errno);
+  ::close(fd);
+  return reason;
+}
+
 void open_control_port(Head& head, const ServeOptions& options, int port) {
   const ClusterToken token = head_token(options.token);
   try {
     head.listen(token, issue_identity(token));
   } catch (const ConfigError&) {
+    if (const std::string reason = why_no_listener(port); !reason.empty() && reason != std::strerror(EADDRINUSE)) {
+      throw ConfigError(fmt::format("--master-port {} cannot be opened: {}", port, reason));
+    }
     throw ConfigError(fmt::format("port {} is taken{}: --master-port {}, or end it", port, describe_port_owner(port), other_control_port(port)));
   }
 }

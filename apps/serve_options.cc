@@ -7,6 +7,7 @@
 
 #include "apps/environment.h"
 #include "apps/flag_parser.h"
+#include "apps/serve_values.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "ops/cpu/isa.h"
@@ -15,30 +16,6 @@
 
 namespace tutti {
 namespace {
-
-// Values that need a look after parsing.
-struct RawValues {
-  std::string model_flag;
-  std::string host;
-  std::string device = "auto";
-  std::string quantization;
-  std::string scheduling_policy = "fcfs";
-  std::string log_format = "text";
-  std::string override_generation_config = "{}";
-  std::string chat_template_kwargs = "{}";
-  std::string allowed_origins = "[]";
-  std::string allowed_methods = "[\"*\"]";
-  std::string allowed_headers = "[\"*\"]";
-  std::string tensor_split;
-  std::string layer_partition;
-  bool partition_of_variable = false;  // not of the flag
-  std::string data_ports;
-  std::string metrics_prefix;
-  double distributed_timeout = 0;
-  double request_timeout = 0;
-  bool debug = false;
-  bool disable_log_stats = false;
-};
 
 void model_flags(FlagParser& p, ServeOptions& o, RawValues& raw) {
   p.positional("model", &o.engine.model, "a folder, a .gguf file, or a name in the Hugging Face cache");
@@ -188,23 +165,6 @@ void settle_comm(CommConfig& comm, const RawValues& raw) {
   settle_data_ports(raw.data_ports, comm);
 }
 
-Json parse_object(const std::string& text, const std::string& flag) {
-  Json json = parse_json(text, flag);
-  if (!json.is_object()) throw ConfigError(flag + ": expected a JSON object, got " + text);
-  return json;
-}
-
-// A JSON list of strings, or one plain string.
-std::vector<std::string> parse_string_list(const std::string& text, const std::string& flag) {
-  if (!text.starts_with("[")) return {text};
-  std::vector<std::string> values;
-  for (const Json& item : parse_json(text, flag)) {
-    if (!item.is_string()) throw ConfigError(flag + ": expected a JSON list of strings, got " + text);
-    values.push_back(item.get<std::string>());
-  }
-  return values;
-}
-
 void settle_device(EngineConfig& engine, const RawValues& raw) {
   if (raw.device != "auto" && raw.device != "cuda" && raw.device != "cpu") {
     throw ConfigError("--device " + raw.device + ": expected auto, cuda or cpu");
@@ -248,11 +208,6 @@ void settle_step_size(ServeOptions& o, const FlagParser& p) {
   if (!p.given("--max-num-seqs")) scheduler.max_num_seqs = 1024;
 }
 
-void check_range(const char* flag, double value, double least, double most) {
-  if (value >= least && value <= most) return;
-  throw ConfigError(fmt::format("{} {:.12g}: expected {:.12g} to {:.12g}", flag, value, least, most));
-}
-
 // With a step of no tokens or no requests, clients would wait for ever.
 void check_numbers(const ServeOptions& o) {
   constexpr double kMany = 1 << 30;
@@ -270,6 +225,7 @@ void check_numbers(const ServeOptions& o) {
   check_range("--kv-cache-memory-bytes", static_cast<double>(c.kv_cache_memory_bytes.value_or(1)), 1, kBytes);
   check_range("--num-gpu-blocks-override", static_cast<double>(c.num_blocks_override.value_or(1)), 1, kMany);
   check_range("--cpu-threads", o.engine.cpu_threads, 0, 4096);
+  check_range("--master-port", o.launch.master_port.value_or(1), 1, 65535);
   check_range("--ready-timeout", o.ready_timeout_s, 0, kSeconds);
   check_range("--recovery-wait", o.recovery_wait_s, 0, kSeconds);
   check_range("--shutdown-timeout", o.shutdown_timeout_s, 0, kSeconds);
@@ -310,55 +266,6 @@ void settle_model(ServeOptions& o, const RawValues& raw, const FlagParser& p) {
   o.log.format = parse_log_format(raw.log_format);
   o.log.debug = raw.debug;
   o.log_stats = !raw.disable_log_stats;
-}
-
-// Half a TLS configuration must not end in a server without TLS.
-void check_tls(const TlsConfig& tls) {
-  check_range("--ssl-cert-reqs", tls.cert_reqs, 0, 2);
-  const std::pair<const char*, bool> given[] = {{"--ssl-keyfile", !tls.key_file.empty()},
-                                                {"--ssl-ca-certs", !tls.ca_certs.empty()},
-                                                {"--ssl-cert-reqs", tls.cert_reqs > 0},
-                                                {"--ssl-ciphers", !tls.ciphers.empty()}};
-  for (const auto& [flag, is_given] : given) {
-    if (is_given && !tls.enabled()) {
-      throw ConfigError(std::string(flag) + " without --ssl-certfile: the API would be served without TLS");
-    }
-  }
-  if (tls.cert_reqs > 0 && tls.ca_certs.empty()) {
-    throw ConfigError(fmt::format("--ssl-cert-reqs {} without --ssl-ca-certs: who signs the clients' certificates?", tls.cert_reqs));
-  }
-}
-
-void settle_server(ServeOptions& o, const RawValues& raw) {
-  ServerConfig& s = o.server;
-  if (s.api_keys.empty()) {
-    if (const std::string key = environment("VLLM_API_KEY"); !key.empty()) s.api_keys.push_back(key);
-    if (const std::string key = environment("TUTTI_API_KEY"); !key.empty()) s.api_keys.push_back(key);
-  }
-  if (std::find(s.api_keys.begin(), s.api_keys.end(), "") != s.api_keys.end()) {
-    throw ConfigError("--api-key \"\": an empty key would let everybody in; leave the flag out for a server without keys");
-  }
-  o.host = raw.host;
-  // Without a key the API is for this machine only, unless somebody says otherwise.
-  s.http.host = !raw.host.empty() ? raw.host : s.api_keys.empty() ? "127.0.0.1" : "0.0.0.0";
-  if (s.http.port < 0 || s.http.port > 65535) throw ConfigError(fmt::format("--port {}: expected 0 to 65535", s.http.port));
-  check_tls(s.http.tls);
-  check_range("--request-timeout", raw.request_timeout, 0, 86400);
-  if (raw.request_timeout > 0) s.request_timeout = std::chrono::milliseconds(std::llround(std::ceil(raw.request_timeout * 1e3)));
-  check_range("--stream-interval", s.stream_interval, 1, 1 << 20);
-  check_range("--max-logprobs", static_cast<double>(s.max_logprobs), -1, 1 << 30);
-  s.cors.allowed_origins = parse_string_list(raw.allowed_origins, "--allowed-origins");
-  s.cors.allowed_methods = parse_string_list(raw.allowed_methods, "--allowed-methods");
-  s.cors.allowed_headers = parse_string_list(raw.allowed_headers, "--allowed-headers");
-  s.default_chat_template_kwargs = parse_object(raw.chat_template_kwargs, "--default-chat-template-kwargs");
-  s.priority_policy = o.engine.scheduler.priority_policy;
-  s.version = build_id();
-  if (raw.metrics_prefix == "tutti:") {
-    s.metrics_prefixes = {"tutti:"};
-  } else if (!raw.metrics_prefix.empty()) {
-    s.metrics_prefixes = {"tutti:", raw.metrics_prefix};
-  }
-  if (o.engine.served_model_names.empty()) o.engine.served_model_names = {o.engine.model};
 }
 
 // Variables that scripts for vLLM set, where a flag of the same meaning is not given.

@@ -192,6 +192,15 @@ TEST(ServeOptions, Fp8WeightsAreForGpus) {
   EXPECT_THAT(error_of({"m", "--device", "cpu", "--fp8-weight-only"}), HasSubstr("--fp8-weight-only --device cpu"));
 }
 
+TEST(ServeOptions, WhatPrometheusCannotReadIsNoPrefix) {
+  for (const char* prefix : {"a b\n", "1a", "\xC3\xA9", "a-b:"}) EXPECT_THAT(error_of({"m", "--metrics-prefix", prefix}), HasSubstr("--metrics-prefix")) << prefix;
+  EXPECT_EQ(error_of({"m", "--metrics-prefix", "my_1:"}), "no error");
+}
+
+TEST(ServeOptions, AControlPortIsAPort) {
+  for (const char* port : {"-1", "0", "65536"}) EXPECT_THAT(error_of({"m", "--master-port", port}), HasSubstr("expected 1 to 65535")) << port;
+}
+
 TEST(ServeOptions, AnEmptyKeyIsNoKey) { EXPECT_THAT(error_of({"m", "--api-key", ""}), HasSubstr("--api-key")); }
 
 TEST(ServeOptions, VariablesOfScripts) {
