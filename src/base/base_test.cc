@@ -50,6 +50,9 @@ TEST_F(Files, ErrorsNameThePathAndTheReason) {
   EXPECT_THAT([&] { read_file(path("none")); }, ThrowsMessage<IoError>(HasSubstr("none: No such file or directory")));
   EXPECT_THAT([&] { read_file(folder_); }, ThrowsMessage<IoError>(HasSubstr("not a regular file")));
   EXPECT_THAT([&] { write_file(path("no/such/folder"), "x"); }, ThrowsMessage<IoError>(HasSubstr("no/such/folder")));
+  ASSERT_EQ(::mkdir(path("folder").c_str(), 0700), 0);
+  EXPECT_THAT([&] { write_file(path("folder"), "x"); }, ThrowsMessage<IoError>(HasSubstr("Is a directory")));
+  EXPECT_FALSE(file_exists(path("folder") + ".tmp." + std::to_string(::getpid())));
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   EXPECT_THAT([&] { read_file(path("pipe")); }, ThrowsMessage<IoError>(HasSubstr("pipe: not a regular file")));
   write_file(path("huge"), "{");

@@ -68,14 +68,20 @@ void write_file(const std::string& path, std::string_view contents, unsigned mod
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) fail("create", temporary);
   FdCloser closer{fd};
+  const auto give_up = [&](const char* doing, const std::string& where) {
+    const int reason = errno;
+    ::unlink(temporary.c_str());
+    errno = reason;
+    fail(doing, where);
+  };
   size_t done = 0;
   while (done < contents.size()) {
     const ssize_t n = ::write(fd, contents.data() + done, contents.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("write", temporary);
+    if (n < 0) give_up("write", temporary);
     done += static_cast<size_t>(n);
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename to", path);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) give_up("rename to", path);
 }
 
 bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }

@@ -10,7 +10,11 @@ namespace {
 std::string reason_in(std::string_view what) {
   if (const size_t number = what.find("] "); what.starts_with("[") && number != std::string_view::npos) what.remove_prefix(number + 2);
   if (const size_t place = what.find(": "); what.starts_with("parse error at ") && place != std::string_view::npos) what.remove_prefix(place + 2);
-  return std::string(what);
+  constexpr size_t kMost = 300;  // of what was read last the parser repeats all
+  if (what.size() <= kMost) return std::string(what);
+  size_t end = kMost;
+  while (end > 0 && (what[end] & 0xC0) == 0x80) --end;  // not within a character
+  return std::string(what.substr(0, end)) + "...";
 }
 
 template <typename Value>

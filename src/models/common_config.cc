@@ -1,5 +1,6 @@
 // Reads what decoder-only families share, from config.json and from GGUF metadata.
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "models/config_reader.h"
@@ -25,6 +26,11 @@ void check_heads(const ModelConfig& config, const std::string& source) {
   }
 }
 
+// Positions are 32-bit numbers everywhere.
+int64_t positions(const ConfigReader& reader, const std::string& key) {
+  return reader.has(key) ? reader.integer_between(key, 1, std::numeric_limits<int32_t>::max()) : 2048;
+}
+
 }  // namespace
 
 ModelConfig read_common_hf(const Json& json, const std::string& source) {
@@ -41,7 +47,7 @@ ModelConfig read_common_hf(const Json& json, const std::string& source) {
   config.head_dim = reader.has("head_dim") ? static_cast<int>(reader.integer_between("head_dim", 1, 65536))
                                            : static_cast<int>(config.hidden_size / config.num_heads);
   config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
-  config.max_position_embeddings = reader.integer("max_position_embeddings", 2048);
+  config.max_position_embeddings = positions(reader, "max_position_embeddings");
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   config.hidden_act = reader.text("hidden_act", "silu");
   if (config.hidden_act != "silu" && config.hidden_act != "swish") {
@@ -72,7 +78,7 @@ ModelConfig read_common_gguf(const Json& metadata, const std::string& source) {
                         ? static_cast<int>(reader.integer_between(arch + "attention.key_length", 1, 65536))
                         : static_cast<int>(config.hidden_size / config.num_heads);
   config.rms_norm_eps = reader.number(arch + "attention.layer_norm_rms_epsilon");
-  config.max_position_embeddings = reader.integer(arch + "context_length", 2048);
+  config.max_position_embeddings = positions(reader, arch + "context_length");
   config.sliding_window = reader.integer(arch + "attention.sliding_window", 0);
   config.dtype = "gguf";
   if (reader.integer(arch + "expert_count", 0) > 0) {

@@ -107,6 +107,14 @@ TEST(Config, QwenWindowsCountOnlyWhenUsed) {
   EXPECT_EQ(read(json).first_sliding_layer, 1);
 }
 
+TEST(Config, PositionsFitThirtyTwoBits) {
+  for (const int64_t positions : {int64_t{0}, int64_t{-1}, int64_t{1} << 31, int64_t{1'000'000'000'000'000'000}}) {
+    Json json = llama_json();
+    json["max_position_embeddings"] = positions;
+    EXPECT_THAT([&] { read(json); }, ThrowsMessage<ConfigError>(HasSubstr("\"max_position_embeddings\" is " + std::to_string(positions))));
+  }
+}
+
 TEST(Config, GgufLlamaRotatesNeighbours) {
   const Json metadata = {{"general.architecture", "llama"},
                          {"llama.embedding_length", 576},

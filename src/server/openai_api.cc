@@ -169,7 +169,9 @@ std::string OpenAiApi::request_id(const HttpRequest& request, const ApiRequest& 
 void OpenAiApi::check_model(const std::string& model) const {
   const auto& names = context_.model.served_names;
   if (model.empty() || std::find(names.begin(), names.end(), model) != names.end()) return;
-  throw InvalidRequest("The model `" + model + "` does not exist; this server has `" + names.front() + "`",
+  constexpr size_t kMost = 200;
+  const std::string shown = model.size() <= kMost ? "`" + model + "`" : "of " + std::to_string(model.size()) + " bytes";
+  throw InvalidRequest("The model " + shown + " does not exist; this server has `" + names.front() + "`",
                        "model", 404);
 }
 
