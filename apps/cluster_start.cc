@@ -176,10 +176,12 @@ void open_control_port(Head& head, const ServeOptions& options, int port) {
   try {
     head.listen(token, issue_identity(token));
   } catch (const ConfigError&) {
-    if (const std::string reason = why_no_listener(port); !reason.empty() && reason != std::strerror(EADDRINUSE)) {
-      throw ConfigError(fmt::format("--master-port {} cannot be opened: {}", port, reason));
+    const std::string owner = describe_port_owner(port), reason = why_no_listener(port);
+    if (!reason.empty() && reason != std::strerror(EADDRINUSE)) throw ConfigError(fmt::format("--master-port {} cannot be opened: {}", port, reason));
+    if (reason.empty() && owner.empty()) {
+      throw ConfigError(fmt::format("--master-port {} cannot be opened, although nobody has it: are descriptors short (ulimit -n)?", port));
     }
-    throw ConfigError(fmt::format("port {} is taken{}: --master-port {}, or end it", port, describe_port_owner(port), other_control_port(port)));
+    throw ConfigError(fmt::format("port {} is taken{}: --master-port {}, or end it", port, owner, other_control_port(port)));
   }
 }
 

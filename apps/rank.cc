@@ -1,4 +1,5 @@
 // `tutti rank`: the process of one rank, started by the head or by a node's agent. Never typed by people.
+#include <sys/prctl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -178,6 +179,7 @@ void serve(RankLink& link) {
 int run_rank(int parent_pid) {
   if (!die_with_parent(parent_pid)) return static_cast<int>(ExitCode::kClusterLost);
   ::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_NAME, "tutti");  // it was started as /proc/self/exe, and would be called so in `top`
   RankLink link(RankLink::kInheritedFd);
   log::setup({.prefix = "rank " + std::to_string(link.config().rank) + ", " + link.config().node_name});
   try {
