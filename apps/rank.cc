@@ -1,6 +1,6 @@
 // `tutti rank`: the process of one rank, started by the head or by a node's agent. Never typed by people.
-#include <sys/prctl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
