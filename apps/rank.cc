@@ -125,7 +125,13 @@ class StartReport {
 
 void load(Worker& worker, RankLink& link, StartReport& report) {
   worker.on_phase([&](const char* phase) { report.end_phase(phase); });
-  in_phase("loading", [&] { worker.load([&](int64_t done, int64_t total) { report.weights(done, total); }); });
+  in_phase("loading", [&] {
+    try {
+      worker.load([&](int64_t done, int64_t total) { report.weights(done, total); });
+    } catch (const IoError& error) {  // of the model's files: another start would end in the same way
+      throw ConfigError(error.what());
+    }
+  });
   worker.on_phase({});
   Json loaded = loaded_report(worker);
   loaded["phases"] = report.phases();

@@ -6,11 +6,12 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import unittest
 
 from api_server import MODEL, SMALL, ApiTest, missing, random_model
-from cluster_harness import BINARY, Tutti, free_ports
+from cluster_harness import BINARY, ROOT, Tutti, free_ports
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = "{{ greeting }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -220,6 +221,15 @@ class Listeners(unittest.TestCase):
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stderr)  # found by a rank
         self.assertIn("--kv-cache-dtype float16 has no attention kernel", done.stderr)
+
+    def test_weights_that_are_not_the_configurations_end_with_exit_code_2(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, ROOT / "scripts" / "make_random_model.py", folder, "--weights", "bf16", "--layers", "1"], check=True, stdout=subprocess.DEVNULL)
+            config = pathlib.Path(folder, "config.json")
+            config.write_text(json.dumps(json.loads(config.read_text()) | {"intermediate_size": 512}))
+            done = subprocess.run([BINARY, "serve", folder, "--device", "cpu", "--port", "0"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)  # found by a rank
+            self.assertIn("512", done.stderr)
 
 
 if __name__ == "__main__":
