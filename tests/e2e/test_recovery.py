@@ -86,7 +86,8 @@ class Recovery(ClusterTest):
         head.wait_for(r"ready +TP=2 again")
         worker.wait_for(rf"warning +rank 1 \(.*, pid {victim}\) was killed by signal 9 \(Killed\)\. The ranks here end, and start again")
 
-    def test_another_worker_takes_the_place_of_a_lost_one(self):
+    def another_takes_over(self, number):
+        """A worker gets a signal in the middle of an answer, which another one's rank goes on with: the head and the first worker."""
         head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 60)
         first = self.worker()
         head.wait_for(READY)
@@ -94,25 +95,19 @@ class Recovery(ClusterTest):
         whole = self.undisturbed()
 
         def replace():
-            first.signal(signal.SIGKILL)
+            first.signal(number)
             threading.Timer(1.0, self.worker).start()
 
         self.assertEqual(self.disturbed(replace), whole)
+        return head, first
+
+    def test_another_worker_takes_the_place_of_a_lost_one(self):
+        head, _ = self.another_takes_over(signal.SIGKILL)
         head.wait_for(r"waiting +for 1 more rank, for [\d]+ s \(--recovery-wait\)")
         head.wait_for(r"ready +TP=2 again")
 
     def test_another_worker_takes_the_place_of_one_that_leaves(self):
-        head = self.serve("-tp", 2, "--nnodes", 2, "--master-addr", "127.0.0.1", "--recovery-wait", 60)
-        first = self.worker()
-        head.wait_for(READY)
-        first.wait_for("ready +rank 1 serves")
-        whole = self.undisturbed()
-
-        def replace():
-            first.signal(signal.SIGTERM)
-            threading.Timer(1.0, self.worker).start()
-
-        self.assertEqual(self.disturbed(replace), whole)
+        head, first = self.another_takes_over(signal.SIGTERM)
         head.wait_for(r"warning +rank 1 \(.*\) is lost: its worker was asked to end\. Requests wait, for 60 s \(--recovery-wait\)")
         head.wait_for(r"ready +TP=2 again")
         self.assertEqual(first.wait_exit(), 0, first.log())
